@@ -1,0 +1,195 @@
+/*
+ * sample.h - what one look at the target gave: raw facts, errors and lateness included.
+ *
+ * A sample is a value. The model is a function of the samples so far and of nothing else,
+ * so a stored stream of samples gives the same snapshots again. Arrays and strings belong
+ * to the source that filled the sample; those of a sweep live until the next sweep, those of a
+ * probe until the next probe or sweep. Whoever wants to keep something copies it.
+ */
+#ifndef LT_SAMPLE_H
+#define LT_SAMPLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "clock.h"
+#include "syscalls.h"
+
+#define COMM_LEN 16 /* TASK_COMM_LEN: 15 bytes and a NUL */
+
+/* How a thread was seen. */
+enum seen {
+    SEEN_ACTIVE,     /* on a CPU or runnable */
+    SEEN_CALL,       /* blocked in a system call: CALL, NR, ARG are valid */
+    SEEN_FAULT,      /* blocked outside a call (page fault) */
+    SEEN_STOPPED,    /* stopped by a signal or a debugger; the call fields may be valid */
+    SEEN_DEAD,       /* a leader that has exited while other threads go on: no thread any more */
+    SEEN_UNREADABLE, /* the read failed (not permitted, ...): counted */
+};
+
+/* What kind of thing a descriptor is, told by its link in /proc/PID/fd. */
+enum fd_kind {
+    FD_UNKNOWN,
+    FD_FILE,
+    FD_SOCKET,
+    FD_PIPE,
+    FD_TTY,
+    FD_EVENT, /* eventfd, timerfd, signalfd, inotify, epoll and the like */
+};
+
+/* What a thread hands to the kernel when it sleeps on a futex, whichever call it uses. */
+struct futex_wait {
+    uint64_t addr; /* 0: not a futex wait */
+    uint32_t cmd;  /* FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_LOCK_PI, ...: op without its flags */
+    uint32_t val;  /* 32 bits: the rest of the register is noise */
+    bool is_private, realtime; /* FUTEX_PRIVATE_FLAG, FUTEX_CLOCK_REALTIME */
+    bool timed;                /* a timeout was given */
+    uint32_t words;            /* futex_waitv: how many words it waits on (ADDR is the first) */
+};
+
+struct thread_fact {
+    pid_t tid;            /* as seen from here */
+    pid_t ns_tid;         /* as the target itself sees it: what lock words hold */
+    uint64_t start_ticks; /* with TID the thread's identity: TIDs are used again */
+    uint32_t slot;        /* small number, stable while the thread lives, then reused */
+    char comm[COMM_LEN];  /* raw bytes */
+    enum seen seen;
+    bool fresh;  /* the call was read in this sweep; false: run count unchanged since the thread
+                    was last seen blocked, so it is still in that very call */
+    nsec_t since; /* first sweep that saw it blocked with this run count; 0 when active */
+    uint64_t run_ns, runq_ns, runs; /* schedstat; all 0 where the kernel does not count */
+    enum call call; /* a restarted call stands as what it was (futex, poll, nanosleep) where known */
+    long nr;
+    uint64_t arg[6];
+    uint64_t sp, pc;
+    struct futex_wait futex; /* valid when ADDR is not 0 */
+    int32_t word;      /* index into sample.words of the futex word it waits on, or -1 */
+    int fd;            /* argument 0 when that is a descriptor, or -1 */
+    enum fd_kind fd_kind;
+    const char *fd_path; /* target of the link, or NULL */
+};
+
+/* Which C library the process runs. */
+enum libc_kind { LIBC_UNKNOWN, LIBC_GLIBC, LIBC_MUSL };
+
+/* A file that is mapped shared. */
+struct file_id {
+    uint64_t dev, inode;
+};
+
+struct process_fact {
+    pid_t pid;
+    uint64_t start_ticks;
+    uint32_t execs; /* how many times it was seen to start another program */
+    char comm[COMM_LEN];
+    enum abi abi;
+    enum libc_kind libc;
+    bool nested_pidns; /* TIDs inside differ from those here */
+    bool outsider;     /* not watched: here only because it holds a lock that is waited for;
+                          THREADS then lists just the threads asked for */
+    bool ended;        /* gone: this is its last appearance, without threads */
+    const struct thread_fact *threads;
+    size_t nthreads;
+    const struct file_id *shared; /* files that it is known to map shared: those in which words */
+    size_t nshared;               /* of its threads lie, and those asked for and found */
+    /* Counters since the process began, renewed about once a second (READ_AT: when). */
+    nsec_t read_at;
+    uint64_t cpu_ns;      /* utime + stime, exited threads included */
+    uint64_t minflt, majflt;
+    int64_t rss_kb;       /* -1 unknown */
+    int64_t voluntary, involuntary; /* context switches of the living threads; -1 unknown */
+    int cpus_allowed;     /* 0 unknown */
+};
+
+/* Where an address lies, told by /proc/PID/maps. */
+enum region {
+    REGION_UNKNOWN, /* not looked up (yet) */
+    REGION_ANON,    /* heap, mmap, thread stacks, .bss */
+    REGION_STACK,   /* main thread's stack */
+    REGION_FILE,    /* private mapping of a file: .data of a program or library */
+    REGION_LIBC,    /* the C library's own writable data */
+    REGION_SHARED,  /* shared mapping: DEV, INODE, OFFSET identify the word for all processes */
+};
+
+/* Bytes around a futex word: [addr - WORD_BEFORE, addr + WORD_AFTER). The longest look back is
+ * a condition variable's (+44), the longest ahead a mutex's kind (+16). */
+#define WORD_BEFORE 48
+#define WORD_AFTER  48
+#define WORD_WINDOW (WORD_BEFORE + WORD_AFTER)
+
+struct word_view {
+    uint8_t bytes[WORD_WINDOW];
+    uint8_t lo, hi; /* valid part of BYTES; lo == hi: nothing could be read */
+};
+
+/* The value at OFF bytes from the futex word (-WORD_BEFORE <= OFF < WORD_AFTER); false, and *OUT
+ * untouched, when it lies outside what could be read. */
+bool word_u32(const struct word_view *w, int off, uint32_t *out);
+bool word_u64(const struct word_view *w, int off, uint64_t *out);
+
+/*
+ * What the thread waits for when it is blocked in CALL with ARG. False when CALL is no futex
+ * wait. For futex_waitv the words stand in the target's memory: then ADDR and VAL are left 0
+ * for the caller to fill in, WORDS says how many.
+ */
+bool futex_decode(enum call call, const uint64_t arg[6], struct futex_wait *out);
+
+/* A futex word and what stood around it, read twice: EARLY right after waking, before the
+ * threads were looked at, and LATE after that. A holder that stands in both held the lock
+ * while the waiters were seen. */
+struct word_fact {
+    uint32_t process; /* index into sample.processes */
+    uint64_t addr;
+    enum region region;
+    uint64_t dev, inode, offset; /* REGION_SHARED: of the word itself */
+    const char *path;            /* the mapping's file, or NULL */
+    struct word_view early, late; /* a word that is new in this sweep has no EARLY */
+};
+
+/* What lock-top itself costs and missed, since it began. */
+struct self_fact {
+    nsec_t cpu_ns; /* the whole of lock-top: sampling, model and rendering */
+    int64_t rss_kb;
+    uint64_t sweeps, probes;
+    uint64_t unreadable; /* reads that failed though the thread lives */
+    uint64_t vanished;   /* threads that ended between two looks or in the middle of one */
+    uint64_t late;       /* sweeps that began more than half an interval late */
+    uint64_t stops;      /* times a thread was stopped (ptrace) */
+    int denied_errno;    /* last errno of a refused read, 0: none */
+    bool budget_limited; /* the rates are lowered to keep the budget */
+    bool fds_short;      /* too few descriptors: files are opened anew for each read */
+    bool no_schedstat;   /* the kernel does not count run times */
+    bool no_memory;      /* the target's memory may not be read: kinds and holders unknown */
+};
+
+enum sample_kind {
+    SAMPLE_SWEEP, /* all threads and the words they wait on */
+    SAMPLE_PROBE, /* words only, and of these only EARLY; processes stand without their threads */
+};
+
+struct sample {
+    enum sample_kind kind;
+    nsec_t mono; /* when it began: the model's clock */
+    nsec_t wall;
+    const struct process_fact *processes;
+    size_t nprocesses;
+    const struct word_fact *words;
+    size_t nwords;
+    struct self_fact self;
+};
+
+/* What the model asks of the source between sweeps. */
+enum request_kind {
+    REQUEST_HOLDER, /* thread TID may hold a lock in the file INODE on DEV: see whether its process
+                       maps that file, and if it is not watched, look at that thread; asked again
+                       at each sweep while it is of interest */
+};
+struct request {
+    enum request_kind kind;
+    pid_t tid;
+    struct file_id file;
+};
+
+#endif

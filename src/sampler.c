@@ -1,0 +1,174 @@
+#include "sampler.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#define BUCKET_SECONDS 2.0
+
+/* Budget ------------------------------------------------------------------------ */
+
+void budget_init(struct budget *b, double pct, nsec_t now, nsec_t cpu)
+{
+    *b = (struct budget){.share = pct / 100, .at = now, .cpu = cpu};
+    b->credit = b->share * BUCKET_SECONDS * (double)NSEC_PER_SEC;
+}
+
+void budget_settle(struct budget *b, nsec_t now, nsec_t cpu)
+{
+    double full = b->share * BUCKET_SECONDS * (double)NSEC_PER_SEC;
+
+    b->credit += (double)(now - b->at) * b->share - (double)(cpu - b->cpu);
+    if (b->credit > full)
+        b->credit = full;
+    b->at = now;
+    b->cpu = cpu;
+}
+
+nsec_t budget_wait(const struct budget *b)
+{
+    return b->credit >= 0 ? 0 : (nsec_t)(-b->credit / b->share);
+}
+
+/* Schedule ---------------------------------------------------------------------- */
+
+struct schedule {
+    nsec_t sweep, probe, tick; /* when each is due */
+    nsec_t sweep_every, probe_every;
+    uint64_t random; /* state of xorshift64*, never 0 */
+    struct budget budget;
+    nsec_t limited_at; /* when the budget last made a sweep wait; 0: never */
+    uint64_t late;
+    bool words; /* the last sweep found words to probe */
+};
+
+/* xorshift64* (Vigna 2016): offsets need no better. Uniform in 0.5..1.5. */
+static double jitter(struct schedule *s)
+{
+    s->random ^= s->random >> 12;
+    s->random ^= s->random << 25;
+    s->random ^= s->random >> 27;
+    return 0.5 + (double)(s->random * UINT64_C(2685821657736338717) >> 11) * 0x1p-53;
+}
+
+static nsec_t after(struct schedule *s, nsec_t due, nsec_t every, nsec_t now)
+{
+    nsec_t next = due + (nsec_t)((double)every * jitter(s));
+
+    /* What was missed is not made up for: a burst would look at the same moment twice. */
+    return next > now ? next : now + (nsec_t)((double)every * jitter(s));
+}
+
+/* A sweep that must wait for the budget waits a random time too, 1 in the mean. */
+static nsec_t not_in_debt(struct schedule *s, nsec_t due)
+{
+    nsec_t wait = budget_wait(&s->budget);
+
+    if (wait == 0)
+        return due;
+    nsec_t paid = s->budget.at + (nsec_t)((double)wait * jitter(s));
+    return paid > due ? paid : due;
+}
+
+/* Sleeps until WHEN. Returns true when STOP_FD has become readable. */
+static bool wait_until(nsec_t when, int stop_fd)
+{
+    struct pollfd p = {.fd = stop_fd, .events = POLLIN};
+
+    for (;;) {
+        nsec_t left = when - clock_mono();
+        if (left < 0)
+            left = 0;
+        struct timespec ts = {.tv_sec = left / NSEC_PER_SEC, .tv_nsec = left % NSEC_PER_SEC};
+        int n = ppoll(&p, 1, &ts, NULL);
+        if (n > 0)
+            return true;
+        if (n == 0 || errno != EINTR)
+            return false;
+    }
+}
+
+static nsec_t next_event(const struct schedule *s)
+{
+    nsec_t t = s->tick < s->sweep ? s->tick : s->sweep;
+
+    return s->words && s->probe < t ? s->probe : t;
+}
+
+static void put_rates(struct schedule *s, struct sample *sample, nsec_t now)
+{
+    sample->self.late = s->late;
+    sample->self.budget_limited = s->limited_at && now - s->limited_at < 2 * NSEC_PER_SEC;
+}
+
+static size_t do_sweep(struct source *source, struct schedule *s, const struct sampler_sink *sink)
+{
+    struct sample sample;
+    nsec_t now = clock_mono();
+
+    s->late += now - s->sweep > s->sweep_every / 2;
+    size_t alive = source->ops->sweep(source, &sample);
+    put_rates(s, &sample, now);
+    sink->sample(sink->arg, &sample);
+    s->words = source->ops->wants_probe(source);
+    now = clock_mono();
+    nsec_t due = after(s, s->sweep, s->sweep_every, now);
+    budget_settle(&s->budget, now, clock_process_cpu());
+    s->sweep = not_in_debt(s, due);
+    if (s->sweep > due)
+        s->limited_at = now;
+    return alive;
+}
+
+static void do_probe(struct source *source, struct schedule *s, const struct sampler_sink *sink)
+{
+    struct sample sample;
+
+    source->ops->probe(source, &sample);
+    put_rates(s, &sample, sample.mono);
+    sink->sample(sink->arg, &sample);
+    nsec_t now = clock_mono();
+    budget_settle(&s->budget, now, clock_process_cpu());
+    s->probe = not_in_debt(s, after(s, s->probe, s->probe_every, now));
+}
+
+static void init(struct schedule *s, const struct sampler_config *cfg, nsec_t now)
+{
+    *s = (struct schedule){
+        .sweep = now,
+        .tick = now + cfg->first,
+        .sweep_every = (nsec_t)((double)NSEC_PER_SEC / cfg->sweep_hz),
+        .probe_every = (nsec_t)((double)NSEC_PER_SEC / cfg->probe_hz),
+        .random = cfg->seed ? cfg->seed : 1,
+    };
+    s->probe = now + s->probe_every;
+    budget_init(&s->budget, cfg->budget_pct, now, clock_process_cpu());
+}
+
+void sampler_run(struct source *source, const struct sampler_config *cfg,
+                 const struct sampler_sink *sink, int stop_fd)
+{
+    struct schedule s;
+
+    /* The default slack of 50 us would shift every wake-up the same way. */
+    prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
+    init(&s, cfg, clock_mono());
+    while (!wait_until(next_event(&s), stop_fd)) {
+        nsec_t now = clock_mono();
+        if (now >= s.sweep) {
+            if (do_sweep(source, &s, sink) == 0)
+                break;
+        } else if (s.words && now >= s.probe) {
+            do_probe(source, &s, sink);
+        }
+        now = clock_mono();
+        if (now >= s.tick) {
+            sink->tick(sink->arg);
+            s.tick += cfg->delay;
+            if (s.tick < now)
+                s.tick = now + cfg->delay;
+        }
+    }
+    sink->tick(sink->arg);
+}

@@ -1,0 +1,50 @@
+/*
+ * sampler.h - the loop: when to sweep, when to probe, when to show, within a CPU budget.
+ *
+ * Sweeps and probes fall at random within their interval (interval x uniform 0.5..1.5), so that
+ * periodic work of the target does not alias with them.
+ */
+#ifndef LT_SAMPLER_H
+#define LT_SAMPLER_H
+
+#include "clock.h"
+#include "source.h"
+
+struct sampler_config {
+    double sweep_hz;   /* looks at all threads a second */
+    double probe_hz;   /* looks at lock words alone a second */
+    double budget_pct; /* own CPU at most, per cent of one CPU, the whole of lock-top counted */
+    nsec_t delay;      /* between ticks */
+    nsec_t first;      /* until the first tick */
+    uint64_t seed;     /* of the random offsets */
+};
+
+/* Who listens: called in the sampling thread. */
+struct sampler_sink {
+    void (*sample)(void *arg, const struct sample *s); /* after every sweep and probe */
+    void (*tick)(void *arg);                           /* every DELAY, and once at the end */
+    void *arg;
+};
+
+/* Runs until STOP_FD is readable or no watched process is left. */
+void sampler_run(struct source *source, const struct sampler_config *cfg,
+                 const struct sampler_sink *sink, int stop_fd);
+
+/*
+ * The budget: a bucket of CPU time that fills at PCT per cent of the time that passes, holds at
+ * most two seconds' worth and pays for all that lock-top does. While it is in debt, sweeps and
+ * probes wait. Pure arithmetic.
+ */
+struct budget {
+    double share;   /* 0..1 of one CPU */
+    double credit;  /* ns; below 0: in debt */
+    nsec_t at, cpu; /* of the last settling */
+    bool limited;   /* a sweep had to wait since budget_was_limited() */
+};
+void budget_init(struct budget *b, double pct, nsec_t now, nsec_t cpu);
+/* Settles what was used up to NOW, at which the process had used CPU in all. */
+void budget_settle(struct budget *b, nsec_t now, nsec_t cpu);
+/* How long from the last settling until the bucket is out of debt; 0 when it is. */
+nsec_t budget_wait(const struct budget *b);
+
+#endif
