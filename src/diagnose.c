@@ -1,0 +1,123 @@
+#include "diagnose.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_contended(const struct snap_lock *l)
+{
+    if (l->class != CLASS_LOCK && l->class != CLASS_FILELOCK)
+        return false;
+    return l->waiters_avg_10s >= CONTENTION_MIN_WAITERS || l->wait_share >= CONTENTION_MIN_SHARE;
+}
+
+/* Where most thread-time is lost: locks are sorted by that. */
+static const struct snap_lock *worst(const struct snapshot *s)
+{
+    for (size_t i = 0; i < s->nlocks; i++) {
+        if (is_contended(&s->locks[i]))
+            return &s->locks[i];
+    }
+    return NULL;
+}
+
+static const char *lock_name(struct arena *a, const struct snap_lock *l)
+{
+    if (l->name)
+        return l->name;
+    if (l->path)
+        return arena_printf(a, "%s in %s", lock_kind_name(l->kind), l->path);
+    return arena_printf(a, "%s 0x%" PRIx64, lock_kind_name(l->kind), l->address);
+}
+
+static const char *holder_text(struct arena *a, const struct snap_lock *l)
+{
+    const struct snap_holder *h = l->holders;
+
+    if (l->nholders == 0)
+        return "held by nobody at this moment";
+    if (h->tid < 0 || h->gone)
+        return arena_printf(a, "holder: %s", h->detail ? h->detail : "unknown");
+    return arena_printf(a, "held by %s[%d]%s: %s%s%s", h->comm, h->tid,
+                        h->confidence == CONF_CONFIRMED ? "" : " (at this moment)",
+                        h->state_known ? thread_state_name(h->state) : "state unknown",
+                        h->detail ? ", " : "", h->detail ? h->detail : "");
+}
+
+static void contention(struct snapshot *s, const struct snap_lock *l)
+{
+    struct arena *a = &s->arena;
+    char share[32] = "";
+
+    if (!isnan(l->wait_share))
+        snprintf(share, sizeof(share), " (%.0f %% of thread-time)", l->wait_share * 100);
+    s->severity = SEVERITY_WARNING;
+    s->verdict = arena_printf(a, "%.1f threads wait%s%s for %s; %s", l->waiters_avg_10s, share,
+                              l->confidence == CONF_UNKNOWN ? ", it seems," : "",
+                              lock_name(a, l), holder_text(a, l));
+}
+
+struct totals {
+    double threads, unreadable, states[THREAD_STATES];
+    size_t living;
+};
+
+static struct totals sum(const struct snapshot *s)
+{
+    struct totals t = {0};
+
+    for (size_t i = 0; i < s->nprocesses; i++) {
+        const struct snap_process *p = &s->processes[i];
+        t.living += !p->ended;
+        t.threads += p->threads;
+        t.unreadable += p->unreadable;
+        for (int k = 0; k < THREAD_STATES; k++)
+            t.states[k] += isnan(p->states[k]) ? 0 : p->states[k];
+    }
+    return t;
+}
+
+/* "270 threads: 200 sync, 50 sleep, 20 net": the three states with most threads. */
+static const char *where_they_are(struct arena *a, const struct totals *t)
+{
+    const char *text = arena_printf(a, "%.0f thread%s", t->threads, t->threads == 1 ? "" : "s");
+    bool told[THREAD_STATES] = {false};
+
+    for (int n = 0; n < 3; n++) {
+        int most = -1;
+        for (int k = 0; k < THREAD_STATES; k++) {
+            if (!told[k] && t->states[k] >= 0.05 && (most < 0 || t->states[k] > t->states[most]))
+                most = k;
+        }
+        if (most < 0)
+            break;
+        told[most] = true;
+        text = arena_printf(a, "%s%s %.*f %s", text, n ? "," : ":", t->states[most] >= 9.95 ? 0 : 1,
+                            t->states[most], thread_state_name((enum thread_state)most));
+    }
+    return text;
+}
+
+void diagnose_verdict(struct snapshot *s)
+{
+    struct totals t = sum(s);
+    const struct snap_lock *l = worst(s);
+    double file = t.states[THREAD_FILELOCK];
+
+    s->severity = SEVERITY_INFO;
+    if (t.living == 0) {
+        s->verdict = "nothing is left to watch";
+    } else if (l) {
+        contention(s, l);
+    } else if (file >= CONTENTION_MIN_WAITERS || file >= CONTENTION_MIN_SHARE * t.threads) {
+        s->severity = SEVERITY_WARNING;
+        s->verdict = arena_printf(&s->arena, "%.1f threads wait for file locks", file);
+    } else if (t.unreadable > UNREADABLE_MAX_SHARE * t.threads) {
+        s->severity = SEVERITY_WARNING;
+        s->verdict = arena_printf(&s->arena, "cannot tell: %.0f of %.0f threads may not be read",
+                                  t.unreadable, t.threads);
+    } else {
+        s->verdict = arena_printf(&s->arena, "no contention (%s)", where_they_are(&s->arena, &t));
+    }
+}

@@ -1,0 +1,36 @@
+/*
+ * lockkey.h - which lock: an identity that is the same for every thread and process that waits
+ * for it, and for as long as it lives.
+ */
+#ifndef LT_LOCKKEY_H
+#define LT_LOCKKEY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sample.h"
+
+enum lockkey_space {
+    LOCKKEY_PRIVATE, /* process and address */
+    LOCKKEY_SHARED,  /* device, inode and offset of the mapping it lies in */
+};
+
+/* Compared as bytes: always made by lockkey_make(), which clears the padding. */
+struct lockkey {
+    uint32_t space;
+    uint32_t execs; /* PRIVATE: another program has other locks at the same address */
+    uint64_t a, b, c;
+};
+
+/*
+ * The key of the object at address OBJECT of process P, told by the word it has at WORD (may be
+ * NULL). Only memory that is mapped shared makes a key that other processes have too: a robust
+ * mutex in private memory also uses the process-shared call.
+ */
+struct lockkey lockkey_make(const struct process_fact *p, const struct word_fact *word,
+                            uint64_t object);
+
+/* A short text for it, the lock's id: "16147:0x7f12..." or "shm:fe00:1234+0x40". */
+void lockkey_text(char *dst, size_t size, const struct lockkey *key);
+
+#endif

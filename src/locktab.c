@@ -1,0 +1,242 @@
+#include "locktab.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "xalloc.h"
+
+#define ROW_KEPT (61 * NSEC_PER_SEC)
+
+void locktab_begin(struct locktab *t, const struct sample *s, nsec_t start)
+{
+    t->start = start;
+    t->now = s->mono - start;
+    t->sample++;
+    if (s->kind == SAMPLE_SWEEP) {
+        t->sweep++;
+        window_add(&t->sweeps, t->now, 1);
+    }
+}
+
+static struct word_link *find_link(const struct locktab *t, pid_t pid, uint64_t addr)
+{
+    struct word_link_key key = {.pid = (uint64_t)pid, .addr = addr};
+    struct word_link *l;
+
+    HASH_FIND(hh, t->links, &key, sizeof(key), l);
+    return l;
+}
+
+struct lock_row *locktab_linked(const struct locktab *t, pid_t pid, uint64_t addr)
+{
+    struct word_link *l = find_link(t, pid, addr);
+
+    return l ? l->row : NULL;
+}
+
+static void link_word(struct locktab *t, pid_t pid, uint64_t addr, struct lock_row *row)
+{
+    struct word_link *l = find_link(t, pid, addr);
+
+    if (!l) {
+        l = xcalloc(1, sizeof(*l));
+        l->key = (struct word_link_key){.pid = (uint64_t)pid, .addr = addr};
+        HASH_ADD(hh, t->links, key, sizeof(l->key), l);
+    }
+    l->row = row;
+}
+
+static struct lock_row *new_row(struct locktab *t, const struct lockkey *key,
+                                const struct process_fact *p, const struct word_fact *word,
+                                const struct wait_class *c)
+{
+    struct lock_row *r = xcalloc(1, sizeof(*r));
+
+    r->key = *key;
+    lockkey_text(r->id, sizeof(r->id), key);
+    r->kind = c->kind;
+    r->confidence = c->confidence;
+    r->layout = c->layout;
+    r->pid = p->pid;
+    r->object = c->object;
+    r->last_waited = t->now;
+    if (word && word->region == REGION_SHARED) {
+        r->path = word->path ? xstrdup(word->path) : NULL;
+        r->dev = word->dev;
+        r->inode = word->inode;
+    }
+    HASH_ADD(hh, t->rows, key, sizeof(r->key), r);
+    return r;
+}
+
+struct lock_row *locktab_row(struct locktab *t, const struct process_fact *p,
+                             const struct word_fact *word, uint64_t addr,
+                             const struct wait_class *c)
+{
+    struct lockkey key = lockkey_make(p, word, c->object);
+    struct lock_row *r;
+
+    HASH_FIND(hh, t->rows, &key, sizeof(key), r);
+    if (!r)
+        r = new_row(t, &key, p, word, c);
+    if (c->confidence > r->confidence) {
+        r->kind = c->kind;
+        r->confidence = c->confidence;
+        r->layout = c->layout;
+    }
+    link_word(t, p->pid, addr, r);
+    return r;
+}
+
+void locktab_wait(struct locktab *t, struct lock_row *r, const struct process_fact *p)
+{
+    if (r->counted != t->sweep) {
+        r->counted = t->sweep;
+        r->now = 0;
+    }
+    r->now++;
+    r->last_waited = t->now;
+    if (p->pid != r->pid)
+        r->many_pids = true;
+}
+
+uint32_t locktab_waiters(const struct locktab *t, const struct lock_row *r)
+{
+    return r->counted == t->sweep ? r->now : 0;
+}
+
+static void count_busy(struct locktab *t, struct lock_row *r, const struct lock_state *early)
+{
+    if (!early->known || r->looked == t->sample)
+        return;
+    r->looked = t->sample;
+    if (!r->busy)
+        r->busy = xcalloc(1, sizeof(*r->busy));
+    window_add(&r->busy->looks, t->now, 1);
+    window_add(&r->busy->held, t->now, early->held);
+}
+
+static bool same_owner(const struct lock_state *a, const struct lock_state *b)
+{
+    return a->held == b->held && a->owner == b->owner && a->owner_died == b->owner_died &&
+           (a->readers > 0) == (b->readers > 0);
+}
+
+static void see_holder(struct locktab *t, struct lock_row *r, const struct lock_state *early,
+                       const struct lock_state *late)
+{
+    struct holder_view *h = &r->holder;
+    bool stays = h->known && late->known && same_owner(&h->late, late);
+
+    h->known = late->known;
+    h->held = late->held;
+    h->late = *late;
+    h->agreed = early->known && late->known && same_owner(early, late);
+    if (!stays)
+        h->since = t->now;
+}
+
+static void look_at_word(struct locktab *t, const struct sample *s, const struct word_fact *w)
+{
+    struct lock_row *r = locktab_linked(t, s->processes[w->process].pid, w->addr);
+
+    if (!r || lock_kind_class(r->kind) != CLASS_LOCK)
+        return;
+    /* The object's distance from the word is the same in every process that maps it. */
+    uint64_t object = r->key.space == LOCKKEY_SHARED ? w->addr + (r->key.c - w->offset) : r->object;
+    int off = (int)(int64_t)(object - w->addr);
+    struct lock_state early = layout_state(r->kind, r->layout, off, &w->early);
+    count_busy(t, r, &early);
+    if (s->kind == SAMPLE_SWEEP && locktab_waiters(t, r) > 0) {
+        struct lock_state late = layout_state(r->kind, r->layout, off, &w->late);
+        if (late.known || !r->holder.known)
+            see_holder(t, r, &early, &late);
+    }
+}
+
+void locktab_words(struct locktab *t, const struct sample *s)
+{
+    for (size_t i = 0; i < s->nwords; i++)
+        look_at_word(t, s, &s->words[i]);
+}
+
+static void free_row(struct locktab *t, struct lock_row *r)
+{
+    HASH_DEL(t->rows, r);
+    free(r->busy);
+    free(r->path);
+    free(r);
+}
+
+static void expire(struct locktab *t)
+{
+    struct lock_row *r, *tmp;
+    struct word_link *l, *ltmp;
+
+    HASH_ITER(hh, t->links, l, ltmp)
+    {
+        if (t->now - l->row->last_waited > ROW_KEPT && l->row->counted != t->sweep) {
+            HASH_DEL(t->links, l);
+            free(l);
+        }
+    }
+    HASH_ITER(hh, t->rows, r, tmp)
+    {
+        if (t->now - r->last_waited > ROW_KEPT && r->counted != t->sweep)
+            free_row(t, r);
+    }
+}
+
+void locktab_end_sweep(struct locktab *t)
+{
+    struct lock_row *r, *tmp;
+
+    HASH_ITER(hh, t->rows, r, tmp)
+    {
+        if (r->counted == t->sweep)
+            window_add(&r->waiters, t->now, r->now);
+    }
+    if (t->sweep % 64 == 0)
+        expire(t);
+}
+
+static double per(uint64_t sum, uint64_t n)
+{
+    return n ? (double)sum / (double)n : NAN;
+}
+
+double locktab_mean(struct locktab *t, struct lock_row *r, int seconds)
+{
+    return per(window_sum(&r->waiters, t->now, seconds), window_sum(&t->sweeps, t->now, seconds));
+}
+
+double locktab_second(struct locktab *t, struct lock_row *r, int ago)
+{
+    return per(window_second(&r->waiters, t->now, ago), window_second(&t->sweeps, t->now, ago));
+}
+
+double locktab_busy(struct locktab *t, struct lock_row *r)
+{
+    if (!r->busy || lock_kind_class(r->kind) != CLASS_LOCK)
+        return NAN;
+    uint64_t looks = window_sum(&r->busy->looks, t->now, 10);
+    return looks < BUSY_MIN_LOOKS ? NAN : per(window_sum(&r->busy->held, t->now, 10), looks);
+}
+
+void locktab_release(struct locktab *t)
+{
+    struct lock_row *r, *tmp;
+    struct word_link *l, *ltmp;
+
+    HASH_ITER(hh, t->links, l, ltmp)
+    {
+        HASH_DEL(t->links, l);
+        free(l);
+    }
+    HASH_ITER(hh, t->rows, r, tmp)
+    {
+        free_row(t, r);
+    }
+    *t = (struct locktab){0};
+}

@@ -1,0 +1,154 @@
+#include "model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "holder.h"
+#include "locktab.h"
+#include "model_internal.h"
+#include "proctab.h"
+#include "wait.h"
+#include "xalloc.h"
+
+struct model *model_new(const struct model_host *host)
+{
+    struct model *m = xcalloc(1, sizeof(*m));
+
+    m->host = *host;
+    return m;
+}
+
+struct thread_set {
+    const struct proctab *tab;
+    pid_t pid;
+};
+
+static bool is_thread(const void *arg, pid_t tid)
+{
+    const struct thread_set *set = arg;
+
+    return proctab_find(set->tab, set->pid, tid) != NULL;
+}
+
+/* For words that other processes map too, the owner may be a thread of any that does. */
+static bool is_thread_of_sharer(const void *arg, pid_t tid)
+{
+    const struct thread_set *set = arg;
+
+    for (const struct proc *p = set->tab->procs; p; p = p->hh.next) {
+        if (p->fact && p->fact->nshared && proctab_find(set->tab, p->pid, tid))
+            return true;
+    }
+    return false;
+}
+
+static void settle_row(struct model *m, struct thread *th, const struct process_fact *p,
+                       const struct word_fact *word)
+{
+    const struct futex_wait *f = &th->fact->futex;
+    bool shared = word && word->region == REGION_SHARED;
+    struct thread_set set = {.tab = &m->procs, .pid = p->pid};
+    struct wait_context ctx = {
+        .abi = p->abi,
+        .libc = p->libc,
+        .word = word,
+        .sp = th->fact->sp,
+        .is_thread = shared ? is_thread_of_sharer : is_thread,
+        .arg = &set,
+    };
+    struct wait_class c = wait_classify(f, &ctx);
+    struct lock_row *linked = locktab_linked(&m->locks, p->pid, f->addr);
+
+    /* A lock seen in the moment of a hand-over looks like less than it was known to be. */
+    if (linked && linked->confidence > c.confidence) {
+        th->row = linked;
+        th->mode = linked->kind == KIND_RWLOCK ? wait_rwlock_mode(f, linked->object) : c.mode;
+    } else {
+        th->row = locktab_row(&m->locks, p, word, f->addr, &c);
+        th->mode = c.mode;
+    }
+    if (th->row->kind == KIND_JOIN)
+        th->row->joined = (pid_t)f->val;
+}
+
+static void see_thread(struct model *m, const struct sample *s, const struct process_fact *p,
+                       struct thread *th)
+{
+    const struct thread_fact *f = th->fact;
+    const struct word_fact *word = f->word >= 0 ? &s->words[f->word] : NULL;
+
+    if (f->seen != SEEN_CALL || !f->futex.addr)
+        th->row = NULL;
+    else if (f->fresh || !th->row || th->row->confidence < CONF_CONFIRMED)
+        settle_row(m, th, p, word);
+    th->kind = th->row ? th->row->kind : KIND_NONE;
+    if (th->row)
+        locktab_wait(&m->locks, th->row, p);
+    proctab_count(&m->procs, th, wait_state(f, th->kind));
+}
+
+static void see_process(struct model *m, const struct sample *s, const struct process_fact *p)
+{
+    struct proc *proc = proctab_proc(&m->procs, p);
+
+    for (size_t i = 0; i < p->nthreads; i++)
+        see_thread(m, s, p, proctab_thread(&m->procs, proc, &p->threads[i]));
+}
+
+/* All threads are made known first: whether a word names a thread must not depend on the order
+ * in which they are listed. */
+static void meet_threads(struct model *m, const struct sample *s)
+{
+    for (size_t i = 0; i < s->nprocesses; i++) {
+        const struct process_fact *p = &s->processes[i];
+        if (p->ended)
+            continue;
+        struct proc *proc = proctab_proc(&m->procs, p);
+        for (size_t k = 0; k < p->nthreads; k++)
+            proctab_thread(&m->procs, proc, &p->threads[k]);
+    }
+}
+
+void model_feed(struct model *m, const struct sample *s)
+{
+    if (!m->start)
+        m->start = s->mono;
+    m->self = s->self;
+    m->wall = s->wall;
+    m->now = s->mono - m->start;
+    locktab_begin(&m->locks, s, m->start);
+    if (s->kind == SAMPLE_SWEEP) {
+        m->sweeps++;
+        proctab_begin_sweep(&m->procs, s, m->start);
+        meet_threads(m, s);
+        for (size_t i = 0; i < s->nprocesses; i++)
+            see_process(m, s, &s->processes[i]);
+        proctab_end_sweep(&m->procs);
+    }
+    locktab_words(&m->locks, s);
+    if (s->kind == SAMPLE_SWEEP)
+        locktab_end_sweep(&m->locks);
+}
+
+size_t model_requests(struct model *m, struct request *out, size_t max)
+{
+    size_t n = 0;
+    struct lock_row *r, *tmp;
+
+    HASH_ITER(hh, m->locks.rows, r, tmp)
+    {
+        if (n < max && locktab_waiters(&m->locks, r) > 0 &&
+            holder_request(&m->procs, r, m->now, &out[n]))
+            n++;
+    }
+    return n;
+}
+
+void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    locktab_release(&m->locks);
+    proctab_release(&m->procs);
+    free(m);
+}

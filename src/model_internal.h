@@ -1,0 +1,24 @@
+/*
+ * model_internal.h - the model's state, shared by model.c (which feeds it) and
+ * model_snapshot.c (which reads it out). Nothing else includes it.
+ */
+#ifndef LT_MODEL_INTERNAL_H
+#define LT_MODEL_INTERNAL_H
+
+#include "locktab.h"
+#include "model.h"
+#include "proctab.h"
+
+struct model {
+    struct model_host host;
+    nsec_t start, now, wall; /* NOW is since START */
+    uint64_t sweeps;
+    struct locktab locks;
+    struct proctab procs;
+    struct self_fact self;
+    /* At the last snapshot. */
+    struct self_fact shown_self;
+    nsec_t shown_at;
+};
+
+#endif

@@ -1,0 +1,269 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diagnose.h"
+#include "holder.h"
+#include "model.h"
+#include "model_internal.h"
+#include "xalloc.h"
+
+static double ms(nsec_t ns)
+{
+    return (double)ns / (double)NSEC_PER_MSEC;
+}
+
+/* Locks ----------------------------------------------------------------------------- */
+
+/* A waiter on its way into the snapshot, with the row it belongs to. */
+struct waiting {
+    const struct lock_row *row;
+    const struct thread *thread;
+    nsec_t since;
+};
+
+/* Waiters of one row stand together, the longest sleepers first. */
+static int compare_waiting(const void *a, const void *b)
+{
+    const struct waiting *x = a, *y = b;
+
+    if (x->row != y->row)
+        return x->row < y->row ? -1 : 1;
+    if (x->since != y->since)
+        return x->since < y->since ? -1 : 1;
+    return (x->thread->tid > y->thread->tid) - (x->thread->tid < y->thread->tid);
+}
+
+static struct waiting *collect_waiting(const struct model *m, size_t *n)
+{
+    struct waiting *all = xcalloc(m->procs.nslots, sizeof(*all));
+
+    *n = 0;
+    for (size_t i = 0; i < m->procs.nslots; i++) {
+        const struct thread *th = m->procs.by_slot[i];
+        if (th && th->row)
+            all[(*n)++] = (struct waiting){th->row, th, th->fact->since};
+    }
+    qsort(all, *n, sizeof(*all), compare_waiting);
+    return all;
+}
+
+static int compare_row(const void *key, const void *element)
+{
+    const struct lock_row *row = key;
+    const struct waiting *w = element;
+
+    return row == w->row ? 0 : row < w->row ? -1 : 1;
+}
+
+static void put_waiters(struct snap_lock *l, struct arena *a, const struct model *m,
+                        const struct lock_row *r, const struct waiting *all, size_t n)
+{
+    const struct waiting *hit = bsearch(r, all, n, sizeof(*all), compare_row);
+
+    if (!hit)
+        return;
+    while (hit > all && hit[-1].row == r)
+        hit--;
+    size_t count = 0;
+    while (count < SNAP_MAX_WAITERS && hit + count < all + n && hit[count].row == r)
+        count++;
+    struct snap_waiter *out = arena_zalloc(a, count * sizeof(*out));
+    for (size_t i = 0; i < count; i++) {
+        const struct thread *th = hit[i].thread;
+        out[i].pid = th->pid;
+        out[i].tid = th->tid;
+        memcpy(out[i].comm, th->fact->comm, sizeof(out[i].comm));
+        out[i].mode = th->mode;
+        out[i].age_ms = ms(m->now + m->start - th->fact->since);
+    }
+    l->waiter_threads = out;
+    l->nwaiter_threads = count;
+}
+
+static void put_history(struct snap_lock *l, struct model *m, struct lock_row *r)
+{
+    int valid = (int)MIN(m->now / NSEC_PER_SEC, (nsec_t)SNAP_HISTORY);
+
+    for (int ago = 1; ago <= valid; ago++) {
+        double mean = locktab_second(&m->locks, r, ago);
+        l->history[SNAP_HISTORY - ago] = isnan(mean) ? 0 : (uint16_t)lround(MIN(mean, 65535.0));
+    }
+    l->nhistory = (size_t)valid;
+}
+
+/* Threads of the processes in which R is waited for. */
+static int threads_beside(const struct model *m, const struct lock_row *r)
+{
+    int n = 0;
+
+    for (const struct proc *p = m->procs.procs; p; p = p->hh.next) {
+        if (p->pid == r->pid || (r->many_pids && !p->fact->outsider))
+            n += p->threads;
+    }
+    return n;
+}
+
+static void put_lock(struct snap_lock *l, struct arena *a, struct model *m, struct lock_row *r)
+{
+    int threads = threads_beside(m, r);
+
+    l->id = arena_strdup(a, r->id);
+    l->kind = r->kind;
+    l->class = lock_kind_class(r->kind);
+    l->confidence = r->confidence;
+    l->pid = r->many_pids ? -1 : r->pid;
+    l->address = r->object;
+    l->path = r->path ? arena_strdup(a, r->path) : NULL;
+    l->waiters = (int)locktab_waiters(&m->locks, r);
+    l->waiters_avg_1s = locktab_mean(&m->locks, r, 1);
+    l->waiters_avg_10s = locktab_mean(&m->locks, r, 10);
+    l->waiters_avg_60s = locktab_mean(&m->locks, r, 60);
+    l->waiters_max = (int)window_peak(&r->waiters, m->now);
+    l->wait_share = threads > 0 ? MIN(l->waiters_avg_10s / threads, 1.0) : NAN;
+    l->busy = locktab_busy(&m->locks, r);
+    l->wait_ms = l->wait_ms_p99 = l->wait_ms_max = NAN;
+    l->contended_per_s = l->acquired_per_s = NAN;
+    l->hold_us = l->ceiling_per_s = l->model_wait_ms = NAN;
+    if (l->waiters > 0)
+        l->holders = holder_list(a, &m->procs, r, &l->nholders);
+    put_history(l, m, r);
+}
+
+static int compare_locks(const void *a, const void *b)
+{
+    const struct snap_lock *x = a, *y = b;
+
+    if (x->waiters_avg_10s != y->waiters_avg_10s)
+        return x->waiters_avg_10s > y->waiters_avg_10s ? -1 : 1;
+    return strcmp(x->id, y->id);
+}
+
+static void put_locks(struct snapshot *s, struct model *m)
+{
+    size_t nwaiting;
+    struct waiting *waiting = collect_waiting(m, &nwaiting);
+    struct snap_lock *locks = arena_zalloc(&s->arena, HASH_COUNT(m->locks.rows) * sizeof(*locks));
+    struct lock_row *r, *tmp;
+
+    HASH_ITER(hh, m->locks.rows, r, tmp)
+    {
+        if (window_sum(&r->waiters, m->now, 60) == 0)
+            continue;
+        struct snap_lock *l = &locks[s->nlocks++];
+        put_lock(l, &s->arena, m, r);
+        put_waiters(l, &s->arena, m, r, waiting, nwaiting);
+    }
+    free(waiting);
+    qsort(locks, s->nlocks, sizeof(*locks), compare_locks);
+    s->locks = locks;
+}
+
+/* Processes ------------------------------------------------------------------------- */
+
+static void put_process(struct snap_process *out, struct model *m, struct proc *p)
+{
+    const struct process_fact *f = &p->last_read;
+
+    out->pid = p->pid;
+    memcpy(out->comm, p->last_read.comm, sizeof(out->comm));
+    out->ended = p->ended;
+    out->threads = p->ended ? 0 : p->threads;
+    out->cpus_allowed = f->cpus_allowed > 0 ? f->cpus_allowed : -1;
+    out->rss_kb = f->rss_kb;
+    out->rss_growth_kb = f->rss_kb < 0 || p->first_rss_kb < 0 ? INT64_MIN
+                                                               : f->rss_kb - p->first_rss_kb;
+    out->cpu_cores = p->rates.cpu_cores;
+    out->voluntary_per_s = p->rates.voluntary;
+    out->involuntary_per_s = p->rates.involuntary;
+    out->minflt_per_s = p->rates.minflt;
+    out->majflt_per_s = p->rates.majflt;
+    out->unreadable = p->unreadable;
+    proctab_states(&m->procs, p, out->states);
+}
+
+static int compare_processes(const void *a, const void *b)
+{
+    const struct snap_process *x = a, *y = b;
+
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+static void put_processes(struct snapshot *s, struct model *m)
+{
+    struct snap_process *out =
+        arena_zalloc(&s->arena, HASH_COUNT(m->procs.procs) * sizeof(*out));
+    struct proc *p, *tmp;
+
+    HASH_ITER(hh, m->procs.procs, p, tmp)
+    {
+        if (!p->fact->outsider)
+            put_process(&out[s->nprocesses++], m, p);
+    }
+    qsort(out, s->nprocesses, sizeof(*out), compare_processes);
+    s->processes = out;
+    proctab_drop_ended(&m->procs);
+}
+
+/* lock-top itself ------------------------------------------------------------------- */
+
+static size_t put_degraded(const char **out, const struct self_fact *f)
+{
+    size_t n = 0;
+
+    if (f->no_memory)
+        out[n++] = "the target's memory may not be read: kinds are guessed, holders are unknown";
+    if (f->no_schedstat)
+        out[n++] = "the kernel keeps no schedstat: CPU and queueing times are sampled, sleeps "
+                   "cannot be told apart";
+    if (f->budget_limited)
+        out[n++] = "rates are lowered to keep the CPU budget (--budget)";
+    if (f->fds_short)
+        out[n++] = "too few file descriptors: files are opened anew at each look (ulimit -n)";
+    return n;
+}
+
+static void put_self(struct snapshot *s, struct model *m)
+{
+    const struct self_fact *now = &m->self, *before = &m->shown_self;
+    double span = (double)(m->now - m->shown_at) / (double)NSEC_PER_SEC;
+    const char **degraded = arena_zalloc(&s->arena, 8 * sizeof(*degraded));
+
+    s->self = (struct snap_self){
+        .rss_kb = now->rss_kb,
+        .samples = now->sweeps,
+        .stops = now->stops,
+        .unreadable = now->unreadable,
+        .vanished = now->vanished,
+        .stop_us_max = NAN,
+        .degraded = degraded,
+        .ndegraded = put_degraded(degraded, now),
+        .cpu_pct = NAN,
+        .sweep_hz = NAN,
+        .probe_hz = NAN,
+    };
+    if (span > 0) {
+        s->self.cpu_pct = (double)(now->cpu_ns - before->cpu_ns) / span / 1e7;
+        s->self.sweep_hz = (double)(now->sweeps - before->sweeps) / span;
+        s->self.probe_hz = (double)(now->probes - before->probes) / span;
+    }
+    m->shown_self = *now;
+    m->shown_at = m->now;
+}
+
+struct snapshot *model_snapshot(struct model *m)
+{
+    if (m->sweeps == 0)
+        return NULL;
+    struct snapshot *s = xcalloc(1, sizeof(*s));
+    s->wall = m->wall;
+    s->elapsed = m->now;
+    memcpy(s->host, m->host.name, sizeof(s->host));
+    memcpy(s->kernel, m->host.kernel, sizeof(s->kernel));
+    s->cpus = m->host.cpus;
+    put_locks(s, m);
+    put_processes(s, m);
+    put_self(s, m);
+    diagnose_verdict(s);
+    return s;
+}

@@ -1,0 +1,99 @@
+/*
+ * proctab.h - the watched processes and their threads: who is in which state for how long, and
+ * how the process uses CPU and memory.
+ *
+ * Part of the model: a pure function of the samples. Pointers to facts are those of the last
+ * sweep and as short-lived.
+ */
+#ifndef LT_PROCTAB_H
+#define LT_PROCTAB_H
+
+#include <uthash.h>
+
+#include "locktab.h"
+#include "sample.h"
+#include "snapshot.h"
+
+struct proc;
+
+struct thread {
+    pid_t tid, pid;
+    uint64_t start_ticks;
+    uint64_t sweep; /* last one that saw it */
+    struct proc *proc;
+    const struct thread_fact *fact; /* of that sweep */
+    enum thread_state state;
+    nsec_t state_since;   /* model time of the first sweep that saw it so without a break */
+    struct lock_row *row; /* object it waits for, or NULL */
+    enum lock_kind kind;  /* of that, KIND_NONE if none */
+    enum lock_mode mode;
+    uint64_t run_ns, runq_ns; /* schedstat at the last sweep */
+    nsec_t at;                /* model time of the last sweep */
+    struct thread_key {
+        uint64_t pid, ns_tid;
+    } key;
+    UT_hash_handle hh;
+};
+
+/* Rates of the counters that the kernel keeps, from two readings; NaN before the second. */
+struct proc_rates {
+    double cpu_cores, voluntary, involuntary, minflt, majflt;
+};
+
+struct proc {
+    pid_t pid;
+    uint64_t start_ticks;
+    const struct process_fact *fact; /* of the last sample that had it */
+    struct process_fact last_read;   /* counters as of READ_AT */
+    struct proc_rates rates;
+    int64_t first_rss_kb;
+    uint64_t sweep; /* last one that saw it */
+    bool ended;
+    /* Since the last snapshot. */
+    double seen[THREAD_STATES]; /* sums over sweeps of threads seen in each state */
+    uint64_t sweeps;
+    uint64_t run_ns, runq_ns; /* that its threads ran and queued */
+    nsec_t from, to;          /* model time of the sweeps that this spans */
+    int threads, unreadable;  /* at the last sweep */
+    UT_hash_handle hh;
+};
+
+struct proctab {
+    struct thread **by_slot; /* NULL: free */
+    size_t nslots;
+    struct thread *by_tid; /* hash */
+    struct proc *procs;    /* hash */
+    uint64_t sweep;
+    nsec_t start, now; /* model time as in locktab */
+};
+
+void proctab_begin_sweep(struct proctab *t, const struct sample *s, nsec_t start);
+
+/* The process of this fact, made if new; takes its counters (once a sweep). */
+struct proc *proctab_proc(struct proctab *t, const struct process_fact *f);
+
+/* The thread of this fact, made if new; its slot's former owner goes. */
+struct thread *proctab_thread(struct proctab *t, struct proc *p, const struct thread_fact *f);
+
+/* Counts the thread in STATE for this sweep (running is told from queueing here). */
+void proctab_count(struct proctab *t, struct thread *th, enum thread_state state);
+
+/* Threads that were not seen in this sweep go. */
+void proctab_end_sweep(struct proctab *t);
+
+/* The thread that calls itself NS_TID in process PID, if it was seen in the last sweep. */
+struct thread *proctab_find(const struct proctab *t, pid_t pid, pid_t ns_tid);
+
+/*
+ * Mean threads per state since the last call, into OUT; they sum to the threads of the process.
+ * Running and queueing come from the kernel's clocks (schedstat) where it has them, and samples
+ * only split the rest. Starts a new span. NaN when no sweep was made.
+ */
+void proctab_states(struct proctab *t, struct proc *p, double out[THREAD_STATES]);
+
+/* Takes off processes that have ended (after they have been shown once). */
+void proctab_drop_ended(struct proctab *t);
+
+void proctab_release(struct proctab *t);
+
+#endif

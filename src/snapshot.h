@@ -1,0 +1,157 @@
+/*
+ * snapshot.h - what lock-top knows at one moment: an immutable value, and all that any
+ * renderer (screen, text, JSON, diff) sees. It owns its memory and refers to nothing else.
+ *
+ * Numbers that are unknown, or rest on too few samples, are NaN (doubles), -1 (integers that
+ * cannot be negative) or NULL (strings); renderers print "-" and null. Names are raw bytes of
+ * the target: renderers escape them (fmt_safe).
+ */
+#ifndef LT_SNAPSHOT_H
+#define LT_SNAPSHOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "sample.h"
+#include "xalloc.h"
+
+/* THREAD_RUNNING, ... one per row of states.def. */
+enum thread_state {
+#define STATE(id, name, label, help) THREAD_##id,
+#include "states.def"
+#undef STATE
+    THREAD_STATES
+};
+const char *thread_state_name(enum thread_state s);  /* "running" */
+const char *thread_state_label(enum thread_state s); /* "run", for a narrow screen */
+
+enum lock_class { CLASS_LOCK, CLASS_FILELOCK, CLASS_KERNEL, CLASS_SYNC };
+const char *lock_class_name(enum lock_class c); /* "lock" "filelock" "kernel" "sync" */
+
+/* KIND_MUTEX, ... one per row of kinds.def. */
+enum lock_kind {
+#define KIND(id, name, class) KIND_##id,
+#include "kinds.def"
+#undef KIND
+    LOCK_KINDS
+};
+const char *lock_kind_name(enum lock_kind k);        /* "mutex-recursive" */
+enum lock_class lock_kind_class(enum lock_kind k);
+
+/* How a holder, kind or name is known. */
+enum confidence {
+    CONF_UNKNOWN,   /* not known, or only a guess that is not shown as more */
+    CONF_LIKELY,    /* one source says so */
+    CONF_CONFIRMED, /* two independent looks agree */
+};
+const char *confidence_name(enum confidence c);
+
+/* How a thread waits for or holds a lock. */
+enum lock_mode { MODE_NONE, MODE_EXCLUSIVE, MODE_SHARED };
+const char *lock_mode_name(enum lock_mode m); /* NULL for MODE_NONE */
+
+/* Who must act for the waiters to go on. */
+struct snap_holder {
+    pid_t pid, tid;          /* -1 unknown; TID as seen from here */
+    char comm[COMM_LEN];     /* "" unknown */
+    enum lock_mode mode;
+    bool gone;               /* the recorded holder does not exist (any more) */
+    enum thread_state state; /* what it is doing; meaningless when STATE_KNOWN is false */
+    bool state_known;
+    const char *detail;      /* "fsync fd 12 /data/ibdata1", "not recorded by this lock", or NULL */
+    enum confidence confidence;
+    double age_ms;           /* in that state for at least so long, NaN */
+    const char *waits_for;   /* id of the lock it waits for itself, or NULL */
+};
+
+struct snap_waiter {
+    pid_t pid, tid;
+    char comm[COMM_LEN];
+    enum lock_mode mode;
+    double age_ms;          /* has slept at least so long */
+    const char *blocked_by; /* "hard" (by the holder), "soft" (by the queue), NULL unknown */
+};
+
+#define SNAP_HISTORY 60 /* seconds */
+
+struct snap_lock {
+    const char *id; /* stable while the lock lives: selection and references go by it */
+    enum lock_class class;
+    enum lock_kind kind;
+    enum confidence confidence; /* of the kind */
+    const char *name;           /* symbol or the like, or NULL */
+    pid_t pid;                  /* of the process it lives in; -1 when several share it */
+    uint64_t address;           /* of the object, in PID; 0 unknown */
+    const char *path;           /* file behind a shared lock or a file lock, or NULL */
+
+    /* Windows: mean over the sweeps of the last 1, 10, 60 s (or since start, if shorter). */
+    int waiters; /* threads blocked on it at the last sweep */
+    double waiters_avg_1s, waiters_avg_10s, waiters_avg_60s;
+    int waiters_max;      /* in the last 60 s */
+    double wait_share;    /* 0..1, part of all thread-time of its process(es) in 10 s */
+    double busy;          /* 0..1, share of looks at the word that said held, last 10 s */
+    double wait_ms, wait_ms_p99, wait_ms_max; /* length of one sleep, ms */
+    double contended_per_s, acquired_per_s;
+    double hold_us, ceiling_per_s, model_wait_ms;
+
+    const struct snap_holder *holders;
+    size_t nholders;
+    const struct snap_waiter *waiter_threads; /* the longest sleepers first, at most */
+    size_t nwaiter_threads;                   /* SNAP_MAX_WAITERS of them */
+    uint16_t history[SNAP_HISTORY]; /* rounded mean waiters of each second, oldest first */
+    size_t nhistory;                /* how many of them are valid (the last ones) */
+};
+
+#define SNAP_MAX_WAITERS 256
+
+struct snap_process {
+    pid_t pid;
+    char comm[COMM_LEN];
+    int threads;
+    bool ended;
+    double cpu_cores;     /* CPUs used, mean of the last second or so */
+    int cpus_allowed;     /* -1 */
+    int64_t rss_kb;       /* -1 */
+    int64_t rss_growth_kb; /* since lock-top began; INT64_MIN unknown */
+    double voluntary_per_s, involuntary_per_s, minflt_per_s, majflt_per_s;
+    double states[THREAD_STATES]; /* mean number of threads in each over the last delay or so;
+                                     they sum to THREADS */
+    int unreadable;       /* threads whose state may not be read now */
+};
+
+struct snap_self {
+    double cpu_pct; /* of one CPU, since the last snapshot */
+    int64_t rss_kb;
+    double sweep_hz, probe_hz; /* reached since the last snapshot */
+    uint64_t samples, stops, unreadable, vanished;
+    double stop_us_max;
+    const char *const *degraded; /* sentences: what is not measured as it should be */
+    size_t ndegraded;
+};
+
+enum severity { SEVERITY_INFO, SEVERITY_WARNING, SEVERITY_CRITICAL };
+const char *severity_name(enum severity s);
+
+struct snapshot {
+    nsec_t wall, elapsed; /* elapsed: since the first sample */
+    char host[65], kernel[65];
+    int cpus; /* online */
+    struct snap_self self;
+    const struct snap_process *processes; /* watched ones, by PID */
+    size_t nprocesses;
+    const struct snap_lock *locks; /* all classes; sorted by waiters_avg_10s, most first */
+    size_t nlocks;
+    enum severity severity; /* of the verdict */
+    const char *verdict;    /* one line, no newline */
+    struct arena arena;
+};
+
+/* Frees it all; NULL is allowed. */
+void snapshot_free(struct snapshot *s);
+
+/* The lock with this id, or NULL. */
+const struct snap_lock *snapshot_lock(const struct snapshot *s, const char *id);
+
+#endif
