@@ -1,0 +1,371 @@
+#include "column.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <wchar.h>
+
+#include "compiler.h"
+#include "fmt.h"
+
+/* Room for any cell: a path of PATH_MAX bytes. */
+#define CELL_SIZE 4096
+
+/* A column that usually takes the rest of the line, when others stand behind it. */
+#define REST_WIDTH 32
+
+enum value_type { TYPE_INTEGER, TYPE_COUNT, TYPE_PERCENT, TYPE_MSEC, TYPE_TEXT };
+
+static const struct {
+    struct column_info info;
+    enum value_type type;
+} table[] = {
+#define COLUMN(id, name, header, width, type, help)                                                \
+    {{name, header, help, width, TYPE_##type != TYPE_TEXT}, TYPE_##type},
+#include "columns.def"
+#undef COLUMN
+};
+static_assert(ARRAY_SIZE(table) == COLUMNS_COUNT, "one row per column");
+
+const struct column_info *column_info(enum column c)
+{
+    return &table[c].info;
+}
+
+int column_by_name(const char *name, size_t len)
+{
+    for (size_t c = 0; c < COLUMNS_COUNT; c++)
+        if (strlen(table[c].info.name) == len && strncasecmp(table[c].info.name, name, len) == 0)
+            return (int)c;
+    return -1;
+}
+
+/* Sets ------------------------------------------------------------------------------------- */
+
+void column_set_default(struct column_set *set, int width)
+{
+    /* What each column is worth: the narrowest screen that still shows it. */
+    static const struct {
+        enum column column;
+        int screen;
+    } wanted[] = {
+        {COL_WAITERS, 0}, {COL_AVG1, 72},  {COL_AVG10, 0},   {COL_AVG60, 80},
+        {COL_MAX, 90},    {COL_BUSY, 56},  {COL_SHARE, 110}, {COL_AGE, 100},
+        {COL_KIND, 64},   {COL_HOLDER, 0}, {COL_LOCK, 0},
+    };
+
+    set->n = 0;
+    set->screen = width;
+    for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
+        if (width >= wanted[i].screen)
+            set->cols[set->n++] = wanted[i].column;
+}
+
+int column_width(const struct column_set *set, size_t i)
+{
+    /* Widths at which nothing of these needs to be cut any more. */
+    static const struct {
+        enum column column;
+        int screen, width;
+    } wider[] = {{COL_KIND, 120, 16}, {COL_HOLDER, 130, 31}};
+
+    for (size_t k = 0; k < ARRAY_SIZE(wider); k++)
+        if (wider[k].column == set->cols[i] && set->screen >= wider[k].screen)
+            return wider[k].width;
+    int width = table[set->cols[i]].info.width;
+    return width == 0 && i + 1 < set->n ? REST_WIDTH : width;
+}
+
+/* Adds C once; where a column takes the rest of the line, that one stays the last when KEEP. */
+static void set_add(struct column_set *set, enum column c, bool keep)
+{
+    for (size_t i = 0; i < set->n; i++)
+        if (set->cols[i] == c)
+            return;
+    set->cols[set->n++] = c;
+    if (keep && set->n > 1 && table[set->cols[set->n - 2]].info.width == 0) {
+        set->cols[set->n - 1] = set->cols[set->n - 2];
+        set->cols[set->n - 2] = c;
+    }
+}
+
+bool column_set_parse(struct column_set *set, const char *list, int width, char *err, size_t n)
+{
+    bool adding = list[0] == '+';
+
+    column_set_default(set, width);
+    if (!adding)
+        set->n = 0;
+    for (const char *item = list;; item++) {
+        item += *item == '+';
+        size_t len = strcspn(item, ",");
+        int c = column_by_name(item, len);
+        if (c < 0) {
+            char safe[64];
+            fmt_safe(safe, sizeof(safe), item, len, true);
+            snprintf(err, n, "no column is named '%s'; '-o help' lists them", safe);
+            return false;
+        }
+        set_add(set, (enum column)c, adding);
+        item += len;
+        if (*item == '\0')
+            return true;
+    }
+}
+
+/* Values ----------------------------------------------------------------------------------- */
+
+static double or_unknown(int64_t value)
+{
+    return value < 0 ? NAN : (double)value;
+}
+
+static double oldest_wait_ms(const struct snap_lock *l)
+{
+    double oldest = NAN;
+
+    for (size_t i = 0; i < l->nwaiter_threads; i++)
+        oldest = fmax(oldest, l->waiter_threads[i].age_ms);
+    return oldest;
+}
+
+/* The value of a column of numbers, NaN when unknown. */
+static double number(enum column c, const struct snap_lock *l)
+{
+    switch (c) {
+    case COL_WAITERS:
+        return or_unknown(l->waiters);
+    case COL_AVG1:
+        return l->waiters_avg_1s;
+    case COL_AVG10:
+        return l->waiters_avg_10s;
+    case COL_AVG60:
+        return l->waiters_avg_60s;
+    case COL_MAX:
+        return or_unknown(l->waiters_max);
+    case COL_BUSY:
+        return l->busy;
+    case COL_SHARE:
+        return l->wait_share;
+    case COL_AGE:
+        return oldest_wait_ms(l);
+    case COL_PID:
+        return or_unknown(l->pid);
+    default:
+        return NAN;
+    }
+}
+
+static char *copy(char *dst, size_t size, const char *text)
+{
+    snprintf(dst, size, "%s", text);
+    return dst;
+}
+
+static char *number_text(char *dst, size_t size, enum value_type type, double v)
+{
+    if (isnan(v))
+        return copy(dst, size, "-");
+    if (type == TYPE_MSEC)
+        return fmt_duration(dst, size, v * NSEC_PER_MSEC);
+    if (type == TYPE_COUNT)
+        return fmt_count(dst, size, v);
+    snprintf(dst, size, "%.0f", type == TYPE_PERCENT ? v * 100 : v);
+    return dst;
+}
+
+/* WIDTH is what the whole cell may take, 0: any. The mark of doubt is never cut off. */
+static char *kind_text(char *dst, size_t size, const struct snap_lock *l, int width, bool ascii)
+{
+    const char *doubt = l->confidence == CONF_UNKNOWN ? "?" : "";
+    char name[32];
+
+    copy(name, sizeof(name), lock_kind_name(l->kind));
+    if (width > 0)
+        text_cut(name, sizeof(name), MAX(width - (int)strlen(doubt), 1), ascii);
+    snprintf(dst, size, "%s%s", name, doubt);
+    return dst;
+}
+
+static char *lock_text(char *dst, size_t size, const struct snap_lock *l, bool ascii)
+{
+    const char *name = l->name ? l->name : l->path;
+    size_t len = name ? fmt_safe(dst, size, name, strlen(name), ascii) : 0;
+
+    /* A file holds one lock per flock, but a shared mapping may hold many. */
+    bool by_address = !l->name && l->address && l->class != CLASS_FILELOCK;
+    if (by_address)
+        snprintf(dst + len, size - len, "%s0x%" PRIx64, len ? " " : "", l->address);
+    else if (len == 0)
+        snprintf(dst, size, "-");
+    return dst;
+}
+
+/* A holder without a number: what is known about why. */
+static char *unnamed_holder(char *dst, size_t size, const struct snap_holder *h, bool ascii)
+{
+    if (!h->detail)
+        return copy(dst, size, "-");
+    if (strstr(h->detail, "not recorded"))
+        return copy(dst, size, "? (not recorded)");
+    size_t len = strlen(copy(dst, size, "? "));
+    fmt_safe(dst + len, size - len, h->detail, strlen(h->detail), ascii);
+    return dst;
+}
+
+/* WIDTH is what the whole cell may take, 0: any; it is the name that gives way. */
+static char *holder_text(char *dst, size_t size, const struct snap_lock *l, int width, bool ascii)
+{
+    if (l->nholders == 0)
+        return copy(dst, size, "-");
+    const struct snap_holder *h = &l->holders[0];
+    pid_t id = h->tid > 0 ? h->tid : h->pid;
+    if (id <= 0)
+        return unnamed_holder(dst, size, h, ascii);
+
+    char name[4 * COMM_LEN + 1], tail[64], more[24] = "";
+    const char *state = h->gone ? "gone" : h->state_known ? thread_state_name(h->state) : "";
+    if (l->nholders > 1)
+        snprintf(more, sizeof(more), " +%zu", l->nholders - 1);
+    snprintf(tail, sizeof(tail), "%d%s%s%s%s", id, *state ? " " : "", state,
+             h->confidence < CONF_CONFIRMED ? "?" : "", more);
+    fmt_safe(name, sizeof(name), h->comm, strnlen(h->comm, COMM_LEN), ascii);
+    if (width > 0)
+        text_cut(name, sizeof(name), MAX(width - text_cells(tail) - 1, 4), ascii);
+    snprintf(dst, size, "%s%s%s", name, *name ? " " : "", tail);
+    return dst;
+}
+
+static char *text_value(char *dst, size_t size, enum column c, const struct snap_lock *l, int width,
+                        bool ascii)
+{
+    switch (c) {
+    case COL_CLASS:
+        return copy(dst, size, lock_class_name(l->class));
+    case COL_KIND:
+        return kind_text(dst, size, l, width, ascii);
+    case COL_HOLDER:
+        return holder_text(dst, size, l, width, ascii);
+    default:
+        return lock_text(dst, size, l, ascii);
+    }
+}
+
+char *column_text(char *dst, size_t size, enum column c, const struct snap_lock *l, bool ascii)
+{
+    if (table[c].type == TYPE_TEXT)
+        return text_value(dst, size, c, l, 0, ascii);
+    return number_text(dst, size, table[c].type, number(c, l));
+}
+
+/* Cells ------------------------------------------------------------------------------------ */
+
+/* Bytes and cells of the character at S, which is not the end of the text. */
+static size_t next_char(const char *s, int *cells)
+{
+    wchar_t wc;
+    mbstate_t state = {0};
+    size_t len = mbrtowc(&wc, s, strlen(s), &state);
+
+    *cells = 1;
+    if (len == 0 || len > strlen(s))
+        return 1; /* not a character of this locale: a byte */
+    int width = wcwidth(wc);
+    if (width >= 0)
+        *cells = width;
+    return len;
+}
+
+int text_cells(const char *s)
+{
+    int sum = 0, cells;
+
+    for (; *s; sum += cells)
+        s += next_char(s, &cells);
+    return sum;
+}
+
+void text_cut(char *s, size_t size, int width, bool ascii)
+{
+    const char *mark = ascii ? "~" : "\u2026";
+    char *cut = s; /* where the mark goes if the text proves too long */
+
+    if (width < 1 || text_cells(s) <= width)
+        return;
+    for (int sum = 0, cells; *cut; sum += cells) {
+        size_t len = next_char(cut, &cells);
+        if (sum + cells > width - 1 || cut + len + strlen(mark) >= s + size)
+            break;
+        cut += len;
+    }
+    snprintf(cut, size - (size_t)(cut - s), "%s", mark);
+}
+
+char *column_cell(char *dst, size_t size, enum column c, const struct snap_lock *l, int width,
+                  bool ascii)
+{
+    char text[CELL_SIZE];
+
+    if (!l)
+        copy(text, sizeof(text), table[c].info.header);
+    else if (table[c].type == TYPE_TEXT)
+        text_value(text, sizeof(text), c, l, width, ascii);
+    else
+        column_text(text, sizeof(text), c, l, ascii);
+    text_cut(text, sizeof(text), width, ascii);
+    int pad = MAX(width - text_cells(text), 0);
+    if (table[c].info.right)
+        snprintf(dst, size, "%*s%s", pad, "", text);
+    else
+        snprintf(dst, size, "%s%*s", text, pad, "");
+    return dst;
+}
+
+/* Order ------------------------------------------------------------------------------------ */
+
+static int compare_numbers(double a, double b)
+{
+    if (isnan(a) || isnan(b))
+        return isnan(a) - isnan(b);
+    return (a < b) - (a > b);
+}
+
+static int compare_texts(enum column c, const struct snap_lock *a, const struct snap_lock *b)
+{
+    char ta[CELL_SIZE], tb[CELL_SIZE];
+
+    column_text(ta, sizeof(ta), c, a, true);
+    column_text(tb, sizeof(tb), c, b, true);
+    bool a_unknown = strcmp(ta, "-") == 0, b_unknown = strcmp(tb, "-") == 0;
+    return a_unknown || b_unknown ? a_unknown - b_unknown : strcmp(ta, tb);
+}
+
+int column_compare(enum column c, const struct snap_lock *a, const struct snap_lock *b)
+{
+    int order = table[c].type == TYPE_TEXT ? compare_texts(c, a, b)
+                                           : compare_numbers(number(c, a), number(c, b));
+    return order ? order : strcmp(a->id, b->id);
+}
+
+static int compare_rows(const void *a, const void *b, void *column)
+{
+    return column_compare(*(enum column *)column, *(const struct snap_lock *const *)a,
+                          *(const struct snap_lock *const *)b);
+}
+
+size_t column_sorted(const struct snapshot *s, enum column c, bool all,
+                     const struct snap_lock **out)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->nlocks; i++)
+        if (all || s->locks[i].class != CLASS_SYNC)
+            out[n++] = &s->locks[i];
+    if (n > 0)
+        qsort_r(out, n, sizeof(*out), compare_rows, &c);
+    return n;
+}
