@@ -1,0 +1,146 @@
+/*
+ * main.c - wiring: options -> target -> monitor -> renderer, and the exit status.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../ui/ui.h"
+#include "batch.h"
+#include "column.h"
+#include "err.h"
+#include "monitor.h"
+#include "options.h"
+#include "target.h"
+
+#define COMMAND_GRACE    (2 * NSEC_PER_SEC) /* between SIGTERM and SIGKILL for -- COMMAND */
+#define SCREEN_FIRST     (NSEC_PER_SEC / 4) /* the screen fills soon, then every delay */
+
+static void print_version(void)
+{
+    printf("lock-top %s (%s)\n", LOCK_TOP_VERSION, target_library());
+}
+
+static void list_columns(void)
+{
+    for (int c = 0; c < COLUMNS_COUNT; c++) {
+        const struct column_info *i = column_info((enum column)c);
+        printf("%-8s %-6s %s\n", i->name, i->header, i->help);
+    }
+}
+
+static bool is_help(const char *word)
+{
+    return word && strcmp(word, "help") == 0;
+}
+
+static enum column sort_column(const struct options *opt)
+{
+    int c = opt->sort ? column_by_name(opt->sort, strlen(opt->sort)) : COL_AVG10;
+
+    if (c < 0)
+        die(EXIT_USAGE, "-s: no column '%s'; 'lock-top -s help' lists them", opt->sort);
+    return (enum column)c;
+}
+
+/* Runs the screen. Returns -1 when this terminal cannot show one. */
+static int run_screen(struct monitor *m, const struct options *opt,
+                      const struct column_set *columns, enum column sort)
+{
+    char message[512] = "";
+    const struct ui_config cfg = {
+        .columns = opt->columns ? columns : NULL,
+        .sort = sort,
+        .iterations = opt->iterations,
+        .no_color = opt->no_color,
+        .ascii = opt->ascii,
+    };
+    int status = ui_run(m, &cfg, message, sizeof(message));
+
+    if (message[0])
+        fprintf(stderr, "lock-top: %s\n", message);
+    return status;
+}
+
+static int run(const struct options *opt, bool screen, struct target *target,
+               const struct column_set *columns, enum column sort)
+{
+    char err[512];
+    int status;
+    const struct monitor_config cfg = {
+        .delay = opt->delay,
+        .first = screen ? SCREEN_FIRST : 0,
+        .rate_hz = opt->rate_hz,
+        .budget_pct = opt->budget_pct,
+    };
+    struct monitor *m = monitor_start(target, &cfg, err, sizeof(err), &status);
+
+    if (!m) {
+        warn_msg("%s", err);
+        return status;
+    }
+    status = screen ? run_screen(m, opt, columns, sort) : -1;
+    if (status < 0) {
+        const struct batch_config batch = {
+            .json = opt->output == OUTPUT_JSON,
+            .iterations = opt->iterations,
+            .style = {.columns = columns, .sort = sort, .ascii = opt->ascii},
+        };
+        status = batch_run(m, &batch);
+    }
+    monitor_stop(m);
+    return status;
+}
+
+static int watch(const struct options *opt)
+{
+    char err[512] = "";
+    struct column_set columns;
+    enum column sort = sort_column(opt);
+    bool screen = opt->output == OUTPUT_AUTO && isatty(STDOUT_FILENO) && isatty(STDIN_FILENO);
+    int status;
+
+    column_set_default(&columns, 80);
+    if (opt->columns && !column_set_parse(&columns, opt->columns, 80, err, sizeof(err)))
+        die(EXIT_USAGE, "-o: %s", err);
+    /* A command that is started must not write into our screen, nor between our lines. */
+    int quiet_fd = screen ? open("/dev/null", O_RDWR | O_CLOEXEC) : STDERR_FILENO;
+    struct target *target = target_new(&opt->target, quiet_fd, err, sizeof(err), &status);
+    if (err[0])
+        warn_msg("%s", err);
+    if (!target)
+        return status;
+    status = run(opt, screen, target, &columns, sort);
+    target_free(target, COMMAND_GRACE);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct options opt;
+    char err[512];
+
+    if (!setlocale(LC_CTYPE, ""))
+        setlocale(LC_CTYPE, "C");
+    int status = options_parse(&opt, argc, argv, err, sizeof(err));
+    if (status != 0)
+        warn_msg("%s", err);
+    else if (opt.show_help)
+        options_print_help(stdout);
+    else if (opt.show_version)
+        print_version();
+    else if (is_help(opt.columns) || is_help(opt.sort))
+        list_columns();
+    else
+        status = watch(&opt);
+    options_release(&opt);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {
+        warn_msg("standard output: %s", strerror(errno));
+        status = EXIT_FAILED;
+    }
+    return status;
+}

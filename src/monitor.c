@@ -1,0 +1,201 @@
+#include "monitor.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "err.h"
+#include "model.h"
+#include "remote.h"
+#include "sampler.h"
+#include "source_proc.h"
+#include "xalloc.h"
+
+#define REQUESTS_PER_SWEEP 16
+
+struct monitor {
+    pthread_t thread;
+    struct monitor_config cfg;
+    struct source *source; /* this and the model: the sampling thread's alone */
+    struct model *model;
+    _Atomic(struct snapshot *) ready; /* the newest one that nobody has taken */
+    atomic_bool ended;                /* the sampling thread has put its last snapshot */
+    int ready_fd, stop_fd;
+};
+
+static void poke(int fd)
+{
+    uint64_t one = 1;
+
+    /* An eventfd that cannot count further is readable already. */
+    if (write(fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+        warn_msg("eventfd: %s", strerror(errno));
+}
+
+static void on_sample(void *arg, const struct sample *s)
+{
+    struct monitor *m = arg;
+    struct request wanted[REQUESTS_PER_SWEEP];
+
+    model_feed(m->model, s);
+    if (s->kind != SAMPLE_SWEEP)
+        return;
+    size_t n = model_requests(m->model, wanted, REQUESTS_PER_SWEEP);
+    for (size_t i = 0; i < n; i++)
+        m->source->ops->request(m->source, &wanted[i]);
+}
+
+static void on_tick(void *arg)
+{
+    struct monitor *m = arg;
+    struct snapshot *s = model_snapshot(m->model);
+
+    if (!s)
+        return;
+    /* A snapshot that nobody took in time gives way to the newer one. */
+    snapshot_free(atomic_exchange(&m->ready, s));
+    poke(m->ready_fd);
+}
+
+static void *sampling_thread(void *arg)
+{
+    struct monitor *m = arg;
+    const struct sampler_config cfg = {
+        .sweep_hz = m->cfg.rate_hz,
+        .probe_hz = m->cfg.rate_hz * 4,
+        .budget_pct = m->cfg.budget_pct,
+        .delay = m->cfg.delay,
+        .first = m->cfg.first ? m->cfg.first : m->cfg.delay,
+        .seed = (uint64_t)clock_wall(),
+    };
+    const struct sampler_sink sink = {.sample = on_sample, .tick = on_tick, .arg = m};
+
+    sampler_run(m->source, &cfg, &sink, m->stop_fd);
+    atomic_store(&m->ended, true);
+    poke(m->ready_fd);
+    return NULL;
+}
+
+static struct model_host this_host(void)
+{
+    struct model_host h = {.cpus = (int)sysconf(_SC_NPROCESSORS_ONLN)};
+    struct utsname u;
+
+    if (uname(&u) == 0) {
+        snprintf(h.name, sizeof(h.name), "%s", u.nodename);
+        snprintf(h.kernel, sizeof(h.kernel), "%s", u.release);
+    }
+    return h;
+}
+
+static void release(struct monitor *m)
+{
+    snapshot_free(atomic_exchange(&m->ready, NULL));
+    model_free(m->model);
+    if (m->source)
+        m->source->ops->free(m->source);
+    if (m->ready_fd >= 0)
+        close(m->ready_fd);
+    if (m->stop_fd >= 0)
+        close(m->stop_fd);
+    free(m);
+}
+
+/* Signals belong to the thread that renders. */
+static int start_thread(struct monitor *m)
+{
+    sigset_t all, old;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&m->thread, NULL, sampling_thread, m);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}
+
+static bool prepare(struct monitor *m, struct target *target, char *err, size_t err_size,
+                    int *status)
+{
+    const struct source_proc_config cfg = {
+        .root = "/proc",
+        .target = target,
+        .read_memory = remote_read,
+    };
+    int rc = 0;
+
+    *status = EXIT_FAILED;
+    if (m->ready_fd < 0 || m->stop_fd < 0) {
+        snprintf(err, err_size, "eventfd: %s", strerror(errno));
+        return false;
+    }
+    m->source = source_proc_new(&cfg, &rc);
+    if (!m->source) {
+        snprintf(err, err_size, "cannot open /proc: %s", strerror(rc));
+        return false;
+    }
+    if (!source_proc_permitted(m->source, err, err_size)) {
+        *status = EXIT_NOTHING;
+        return false;
+    }
+    struct model_host host = this_host();
+    m->model = model_new(&host);
+    return true;
+}
+
+struct monitor *monitor_start(struct target *target, const struct monitor_config *cfg, char *err,
+                              size_t err_size, int *status)
+{
+    struct monitor *m = xcalloc(1, sizeof(*m));
+
+    m->cfg = *cfg;
+    m->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    m->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (!prepare(m, target, err, err_size, status)) {
+        release(m);
+        return NULL;
+    }
+    int rc = start_thread(m);
+    if (rc != 0) {
+        snprintf(err, err_size, "cannot start a thread: %s", strerror(rc));
+        release(m);
+        return NULL;
+    }
+    return m;
+}
+
+int monitor_fd(const struct monitor *m)
+{
+    return m->ready_fd;
+}
+
+struct snapshot *monitor_take(struct monitor *m)
+{
+    uint64_t count;
+
+    /* Drained first: a snapshot that comes in between is taken now and pokes once too often. */
+    if (read(m->ready_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+        return NULL;
+    return atomic_exchange(&m->ready, NULL);
+}
+
+bool monitor_ended(const struct monitor *m)
+{
+    return atomic_load(&m->ended) && !atomic_load(&m->ready);
+}
+
+void monitor_stop(struct monitor *m)
+{
+    if (!m)
+        return;
+    poke(m->stop_fd);
+    pthread_join(m->thread, NULL);
+    release(m);
+}
