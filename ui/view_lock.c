@@ -1,0 +1,229 @@
+#include "view_lock.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../src/fmt.h"
+
+#define PLOT_ROWS   4
+#define PLOT_MARGIN 7 /* cells of the scale at its left */
+
+/* Numbers and names as text; each returns DST. ----------------------------------------------- */
+
+static char *age_text(char *dst, size_t size, double ms)
+{
+    return fmt_duration(dst, size, isnan(ms) ? -1 : ms * (double)NSEC_PER_MSEC);
+}
+
+static char *percent_text(char *dst, size_t size, double share)
+{
+    if (isnan(share))
+        snprintf(dst, size, "-");
+    else
+        snprintf(dst, size, "%.0f%%", share * 100);
+    return dst;
+}
+
+static char *comm_text(char *dst, size_t size, const char *comm, bool ascii)
+{
+    if (comm[0])
+        fmt_safe(dst, size, comm, strnlen(comm, COMM_LEN), ascii);
+    else
+        snprintf(dst, size, "?");
+    return dst;
+}
+
+static char *safe_text(char *dst, size_t size, const char *text, bool ascii)
+{
+    fmt_safe(dst, size, text ? text : "-", text ? strlen(text) : 1, ascii);
+    return dst;
+}
+
+static char *tid_text(char *dst, size_t size, pid_t tid)
+{
+    if (tid > 0)
+        snprintf(dst, size, "%d", tid);
+    else
+        snprintf(dst, size, "?");
+    return dst;
+}
+
+/* Parts of the page -------------------------------------------------------------------------- */
+
+static void add_process(struct text_page *p, const struct snapshot *s, const struct snap_lock *l,
+                        bool ascii)
+{
+    char comm[4 * COMM_LEN + 1] = "";
+
+    for (size_t i = 0; i < s->nprocesses; i++)
+        if (s->processes[i].pid == l->pid)
+            comm_text(comm, sizeof(comm), s->processes[i].comm, ascii);
+    if (l->pid > 0)
+        text_page_add(p, STYLE_PLAIN, "  process     %d %s", l->pid, comm);
+    else
+        text_page_add(p, STYLE_PLAIN, "  process     shared by several");
+}
+
+static void add_identity(struct text_page *p, const struct snapshot *s, const struct snap_lock *l,
+                         bool ascii)
+{
+    char text[4096];
+
+    column_text(text, sizeof(text), COL_LOCK, l, ascii);
+    text_page_add(p, STYLE_BOLD, "%s %s", lock_kind_name(l->kind), text);
+    text_page_add(p, STYLE_PLAIN, "  kind        %s (%s), class %s", lock_kind_name(l->kind),
+                  confidence_name(l->confidence), lock_class_name(l->class));
+    add_process(p, s, l, ascii);
+    if (l->address)
+        text_page_add(p, STYLE_PLAIN, "  address     0x%" PRIx64, l->address);
+    if (l->path)
+        text_page_add(p, STYLE_PLAIN, "  file        %s",
+                      safe_text(text, sizeof(text), l->path, ascii));
+    text_page_add(p, STYLE_PLAIN, "  id          %s", safe_text(text, sizeof(text), l->id, ascii));
+}
+
+static void add_waiting(struct text_page *p, const struct snap_lock *l)
+{
+    char a[24], b[24], c[24];
+
+    text_page_add(p, STYLE_PLAIN,
+                  "  waiters     %d now   mean %s in 1 s, %s in 10 s, %s in 60 s   most %d",
+                  l->waiters, fmt_count(a, sizeof(a), l->waiters_avg_1s),
+                  fmt_count(b, sizeof(b), l->waiters_avg_10s),
+                  fmt_count(c, sizeof(c), l->waiters_avg_60s), l->waiters_max);
+    text_page_add(p, STYLE_PLAIN, "  held        %s of the looks at it, last 10 s",
+                  percent_text(a, sizeof(a), l->busy));
+    text_page_add(p, STYLE_PLAIN, "  share       %s of all thread time is spent waiting here",
+                  percent_text(a, sizeof(a), l->wait_share));
+    if (!isnan(l->wait_ms))
+        text_page_add(p, STYLE_PLAIN, "  one sleep   mean %s   p99 %s   longest %s",
+                      age_text(a, sizeof(a), l->wait_ms), age_text(b, sizeof(b), l->wait_ms_p99),
+                      age_text(c, sizeof(c), l->wait_ms_max));
+    if (!isnan(l->contended_per_s) || !isnan(l->acquired_per_s))
+        text_page_add(p, STYLE_PLAIN, "  rate        taken %s/s, of these after a sleep %s/s",
+                      fmt_si(a, sizeof(a), l->acquired_per_s),
+                      fmt_si(b, sizeof(b), l->contended_per_s));
+    if (!isnan(l->hold_us))
+        text_page_add(p, STYLE_PLAIN, "  hold        %s each time, so at most %s/s",
+                      age_text(a, sizeof(a), l->hold_us / 1000),
+                      fmt_si(b, sizeof(b), l->ceiling_per_s));
+}
+
+static void add_history(struct text_page *p, const struct snap_lock *l, bool ascii)
+{
+    size_t n = MIN(l->nhistory, (size_t)SNAP_HISTORY);
+    unsigned peak = 0;
+
+    if (n == 0)
+        return; /* not a whole second has passed */
+    if (p->width > 0)
+        n = MIN(n, (size_t)MAX(p->width - PLOT_MARGIN, 1));
+    const uint16_t *last = l->history + SNAP_HISTORY - n;
+    for (size_t i = 0; i < n; i++)
+        peak = MAX(peak, last[i]);
+    text_page_add(p, STYLE_PLAIN, "%s", "");
+    text_page_add(p, STYLE_BOLD, "Waiters, second by second, last %zu s", n);
+    text_page_plot(p, last, n, PLOT_ROWS, peak, ascii);
+}
+
+static void holder_doing(char *dst, size_t size, const struct snap_holder *h)
+{
+    char age[24];
+
+    if (h->gone)
+        snprintf(dst, size, "does not exist any more");
+    else if (!h->state_known)
+        snprintf(dst, size, "state unknown");
+    else if (!(h->age_ms > 0)) /* unknown, or seen only just now */
+        snprintf(dst, size, "%s", thread_state_name(h->state));
+    else
+        snprintf(dst, size, "%s for %s", thread_state_name(h->state),
+                 age_text(age, sizeof(age), h->age_ms));
+}
+
+static void add_holder(struct text_page *p, const struct snap_holder *h, bool ascii)
+{
+    char comm[4 * COMM_LEN + 1], tid[16], doing[64], text[2048];
+    const char *mode = lock_mode_name(h->mode);
+
+    if (h->tid <= 0 && h->pid <= 0) {
+        text_page_add(p, STYLE_PLAIN, "  unknown%s%s", h->detail ? ": " : "",
+                      h->detail ? safe_text(text, sizeof(text), h->detail, ascii) : "");
+        return;
+    }
+    holder_doing(doing, sizeof(doing), h);
+    text_page_add(
+        p, STYLE_PLAIN, "  %s %s%s%s   %s   %s (%s)", comm_text(comm, sizeof(comm), h->comm, ascii),
+        tid_text(tid, sizeof(tid), h->tid > 0 ? h->tid : h->pid), mode ? "   " : "",
+        mode ? mode : "", doing, h->detail ? safe_text(text, sizeof(text), h->detail, ascii) : "",
+        confidence_name(h->confidence));
+    if (h->waits_for)
+        text_page_add(p, STYLE_PLAIN, "    waits itself for %s",
+                      safe_text(text, sizeof(text), h->waits_for, ascii));
+}
+
+static void add_holders(struct text_page *p, const struct snap_lock *l, bool ascii)
+{
+    text_page_add(p, STYLE_PLAIN, "%s", "");
+    text_page_add(p, STYLE_BOLD, "%s", l->nholders > 1 ? "Holders" : "Holder");
+    if (l->nholders == 0)
+        text_page_add(p, STYLE_PLAIN, "  unknown");
+    for (size_t i = 0; i < l->nholders; i++)
+        add_holder(p, &l->holders[i], ascii);
+}
+
+static void add_waiters(struct text_page *p, const struct snap_lock *l, bool ascii)
+{
+    char comm[4 * COMM_LEN + 1], tid[16], age[24];
+
+    text_page_add(p, STYLE_PLAIN, "%s", "");
+    text_page_add(p, STYLE_BOLD, "Waiters, the longest sleep first");
+    if (l->nwaiter_threads == 0)
+        text_page_add(p, STYLE_PLAIN, "  none now");
+    else
+        text_page_add(p, STYLE_DIM, "     AGE     TID MODE      BEHIND   NAME");
+    for (size_t i = 0; i < l->nwaiter_threads; i++) {
+        const struct snap_waiter *w = &l->waiter_threads[i];
+        const char *mode = lock_mode_name(w->mode), *by = w->blocked_by;
+        text_page_add(p, STYLE_PLAIN, "  %6s %7s %-9s %-8s %s",
+                      age_text(age, sizeof(age), w->age_ms), tid_text(tid, sizeof(tid), w->tid),
+                      mode ? mode : "-",
+                      !by                   ? "-"
+                      : !strcmp(by, "hard") ? "holder"
+                                            : "queue",
+                      comm_text(comm, sizeof(comm), w->comm, ascii));
+    }
+    if (l->waiters > 0 && (size_t)l->waiters > l->nwaiter_threads)
+        text_page_add(p, STYLE_DIM, "  and %zu more", (size_t)l->waiters - l->nwaiter_threads);
+}
+
+/* The page ----------------------------------------------------------------------------------- */
+
+void view_lock_build(struct text_page *p, const struct snapshot *s, const char *id, bool ascii)
+{
+    const struct snap_lock *l = s && id ? snapshot_lock(s, id) : NULL;
+    char text[512];
+
+    if (!l) {
+        text_page_add(p, STYLE_PLAIN, "No thread waits for this lock any more.");
+        text_page_add(p, STYLE_DIM, "  id          %s", safe_text(text, sizeof(text), id, ascii));
+        return;
+    }
+    add_identity(p, s, l, ascii);
+    add_waiting(p, l);
+    add_holders(p, l, ascii);
+    add_history(p, l, ascii);
+    add_waiters(p, l, ascii);
+}
+
+void view_lock_draw(const struct area *a, struct ui_state *st, const struct snapshot *s)
+{
+    struct text_page p = {.width = a->w};
+
+    view_lock_build(&p, s, st->opened, a->ascii);
+    ui_state_place_lines(st, PAGE_LOCK, p.n, (size_t)MAX(a->h, 0));
+    text_page_draw(&p, a, st->cursor[PAGE_LOCK].top);
+    text_page_release(&p);
+}
