@@ -12,11 +12,17 @@ static bool is_contended(const struct snap_lock *l)
     return l->waiters_avg_10s >= CONTENTION_MIN_WAITERS || l->wait_share >= CONTENTION_MIN_SHARE;
 }
 
+/* A word that only its value makes look like a lock: never a reason to alarm. */
+static bool is_proven(const struct snap_lock *l)
+{
+    return l->kind != KIND_FUTEX_LOCK || l->confidence > CONF_UNKNOWN;
+}
+
 /* Where most thread-time is lost: locks are sorted by that. */
-static const struct snap_lock *worst(const struct snapshot *s)
+static const struct snap_lock *worst(const struct snapshot *s, bool proven)
 {
     for (size_t i = 0; i < s->nlocks; i++) {
-        if (is_contended(&s->locks[i]))
+        if (is_contended(&s->locks[i]) && is_proven(&s->locks[i]) == proven)
             return &s->locks[i];
     }
     return NULL;
@@ -56,6 +62,14 @@ static void contention(struct snapshot *s, const struct snap_lock *l)
     s->verdict = arena_printf(a, "%.1f threads wait%s%s for %s; %s", l->waiters_avg_10s, share,
                               l->confidence == CONF_UNKNOWN ? ", it seems," : "",
                               lock_name(a, l), holder_text(a, l));
+}
+
+static void possible_contention(struct snapshot *s, const struct snap_lock *l)
+{
+    s->verdict = arena_printf(&s->arena,
+                              "no proven contention; %.1f threads sleep on 0x%" PRIx64
+                              ", a lock that is never free, or an idle wait",
+                              l->waiters_avg_10s, l->address);
 }
 
 struct totals {
@@ -102,7 +116,7 @@ static const char *where_they_are(struct arena *a, const struct totals *t)
 void diagnose_verdict(struct snapshot *s)
 {
     struct totals t = sum(s);
-    const struct snap_lock *l = worst(s);
+    const struct snap_lock *l = worst(s, true), *maybe = worst(s, false);
     double file = t.states[THREAD_FILELOCK];
 
     s->severity = SEVERITY_INFO;
@@ -110,13 +124,16 @@ void diagnose_verdict(struct snapshot *s)
         s->verdict = "nothing is left to watch";
     } else if (l) {
         contention(s, l);
-    } else if (file >= CONTENTION_MIN_WAITERS || file >= CONTENTION_MIN_SHARE * t.threads) {
+    } else if (file >= CONTENTION_MIN_WAITERS ||
+               (file > 0 && file >= CONTENTION_MIN_SHARE * t.threads)) {
         s->severity = SEVERITY_WARNING;
         s->verdict = arena_printf(&s->arena, "%.1f threads wait for file locks", file);
     } else if (t.unreadable > UNREADABLE_MAX_SHARE * t.threads) {
         s->severity = SEVERITY_WARNING;
         s->verdict = arena_printf(&s->arena, "cannot tell: %.0f of %.0f threads may not be read",
                                   t.unreadable, t.threads);
+    } else if (maybe) {
+        possible_contention(s, maybe);
     } else {
         s->verdict = arena_printf(&s->arena, "no contention (%s)", where_they_are(&s->arena, &t));
     }

@@ -49,7 +49,7 @@ bool holder_request(const struct proctab *procs, struct lock_row *r, nsec_t now,
     if (owner <= 0 || r->key.space != LOCKKEY_SHARED || (r->asked_at && now - r->asked_at < ASK_EVERY))
         return false;
     struct thread *th = holder_thread(procs, r);
-    if (th && !th->proc->fact->outsider)
+    if (th && !th->proc->outsider)
         return false;
     r->asked_at = now;
     *req = (struct request){
@@ -143,7 +143,8 @@ const struct snap_holder *holder_list(struct arena *a, const struct proctab *pro
     *n = 0;
     if (r->counted == 0 || (!lock && r->kind != KIND_JOIN))
         return NULL;
-    if (lock && r->holder.known && !r->holder.held)
+    const struct lock_state *late = &r->holder.late;
+    if (lock && r->holder.known && !r->holder.held && !late->owner_died && !late->unrecoverable)
         return NULL;
     struct snap_holder *h = arena_zalloc(a, sizeof(*h));
     struct thread *th = holder_thread(procs, r);

@@ -73,8 +73,10 @@ static bool cond_head(const struct word_view *w, int off, int wrefs_at, int size
         !word_u32(w, off + sizes_at + 4, &size[1]))
         return false;
     uint64_t waiters = wrefs >> 3;
+    /* The size of the group that still fills counts only those who gave up, below zero. */
     return waiters >= 1 && waiters < MANY_THREADS && wseq >> 1 >= waiters &&
-           g1_start >> 1 <= wseq >> 1 && size[0] < MANY_THREADS && size[1] < MANY_THREADS;
+           g1_start >> 1 <= wseq >> 1 && size[0] + MANY_THREADS < 2 * MANY_THREADS &&
+           size[1] + MANY_THREADS < 2 * MANY_THREADS;
 }
 
 bool layout_cond(const struct word_view *w, uint64_t addr, uint32_t val, int *off)
@@ -94,13 +96,13 @@ bool layout_cond(const struct word_view *w, uint64_t addr, uint32_t val, int *of
 }
 
 /* sem_t, 64 bit: value, waiters, private (0 or 128). 32 bit: value << 1 | waiters?, private,
- * waiters. */
+ * a gap, waiters. */
 bool layout_sem(enum lock_layout layout, const struct word_view *w)
 {
     bool wide = layout == LAYOUT_GLIBC64;
     uint32_t waiters, is_private;
 
-    if (layout == LAYOUT_MUSL || !word_u32(w, wide ? 4 : 8, &waiters) ||
+    if (layout == LAYOUT_MUSL || !word_u32(w, wide ? 4 : 12, &waiters) ||
         !word_u32(w, wide ? 8 : 4, &is_private))
         return false;
     return waiters >= 1 && waiters < MANY_THREADS && (is_private == 0 || is_private == 128);
@@ -179,6 +181,7 @@ static struct lock_state musl_mutex_state(int off, const struct word_view *w)
         return s;
     s.known = true;
     s.held = word != 0;
+    s.owner_died = type & 4u && word & WORD_OWNER_DIED;
     if (type & 15u)
         set_owner(&s, word & WORD_TID);
     return s;
@@ -218,13 +221,12 @@ static struct lock_state rwlock_state(enum lock_layout layout, int off, const st
     if (!word_u32(w, off, &readers))
         return s;
     s.known = true;
-    s.readers = readers >> 3;
+    /* In a write phase (1) the count is of readers that queue. */
+    s.readers = readers & 1u ? 0 : readers >> 3;
     s.held = readers & 2u || s.readers > 0;
     /* cur_writer is the holder only in a write phase; before that it has merely claimed it. */
     if ((readers & 3u) == 3u && layout_rwlock(layout, off, w, &rw))
         set_owner(&s, rw.writer);
-    if (s.owner)
-        s.readers = 0; /* in a write phase the count is of readers that queue */
     return s;
 }
 
@@ -250,11 +252,12 @@ struct lock_state layout_state(enum lock_kind kind, enum lock_layout layout, int
         return mutex_state(kind, layout, off, w);
     case KIND_RWLOCK:
         return rwlock_state(layout, off, w);
-    case KIND_LIBC:
+    case KIND_LIBC: /* musl's have the sign when held, and count those who queue below it */
+        return bare_state(w, layout == LAYOUT_MUSL ? WORD_WAITERS : UINT32_MAX);
     case KIND_FUTEX_LOCK:
         return bare_state(w, UINT32_MAX);
-    case KIND_ONCE:
-        return bare_state(w, 1u);
+    case KIND_ONCE: /* in progress: 1 for pthread_once, 0x100 for a guard of a C++ static */
+        return bare_state(w, 0x101u);
     default:
         return (struct lock_state){0};
     }

@@ -29,6 +29,8 @@ void lockkey_text(char *dst, size_t size, const struct lockkey *k)
 {
     if (k->space == LOCKKEY_SHARED)
         snprintf(dst, size, "shm:%" PRIx64 ":%" PRIu64 "+0x%" PRIx64, k->a, k->b, k->c);
+    else if (k->execs)
+        snprintf(dst, size, "%" PRIu64 ".%" PRIu32 ":0x%" PRIx64, k->a, k->execs, k->b);
     else
         snprintf(dst, size, "%" PRIu64 ":0x%" PRIx64, k->a, k->b);
 }

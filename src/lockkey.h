@@ -30,7 +30,8 @@ struct lockkey {
 struct lockkey lockkey_make(const struct process_fact *p, const struct word_fact *word,
                             uint64_t object);
 
-/* A short text for it, the lock's id: "16147:0x7f12..." or "shm:fe00:1234+0x40". */
+/* A short text for it, the lock's id: "16147:0x7f12..." ("16147.1:..." after an exec) or
+ * "shm:fe00:1234+0x40". */
 void lockkey_text(char *dst, size_t size, const struct lockkey *key);
 
 #endif

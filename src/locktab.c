@@ -28,11 +28,23 @@ static struct word_link *find_link(const struct locktab *t, pid_t pid, uint64_t 
     return l;
 }
 
-struct lock_row *locktab_linked(const struct locktab *t, pid_t pid, uint64_t addr)
+static bool is_same_memory(const struct lock_row *r, const struct process_fact *p,
+                           const struct word_fact *word)
 {
-    struct word_link *l = find_link(t, pid, addr);
+    bool shared = word && word->region == REGION_SHARED;
 
-    return l ? l->row : NULL;
+    if (r->key.space == LOCKKEY_PRIVATE)
+        return !shared && r->key.execs == p->execs && r->key.c == p->start_ticks;
+    return shared && r->key.a == word->dev && r->key.b == word->inode &&
+           word->offset - r->key.c <= WORD_BEFORE;
+}
+
+struct lock_row *locktab_linked(const struct locktab *t, const struct process_fact *p,
+                                const struct word_fact *word, uint64_t addr)
+{
+    struct word_link *l = find_link(t, p->pid, addr);
+
+    return l && is_same_memory(l->row, p, word) ? l->row : NULL;
 }
 
 static void link_word(struct locktab *t, pid_t pid, uint64_t addr, struct lock_row *row)
@@ -80,7 +92,9 @@ struct lock_row *locktab_row(struct locktab *t, const struct process_fact *p,
     HASH_FIND(hh, t->rows, &key, sizeof(key), r);
     if (!r)
         r = new_row(t, &key, p, word, c);
-    if (c->confidence > r->confidence) {
+    /* One that is proved to be of another kind lies where the former one lay. */
+    if (c->confidence > r->confidence ||
+        (c->confidence == CONF_CONFIRMED && c->kind != r->kind)) {
         r->kind = c->kind;
         r->confidence = c->confidence;
         r->layout = c->layout;
@@ -115,6 +129,10 @@ static void count_busy(struct locktab *t, struct lock_row *r, const struct lock_
         r->busy = xcalloc(1, sizeof(*r->busy));
     window_add(&r->busy->looks, t->now, 1);
     window_add(&r->busy->held, t->now, early->held);
+    r->seen_held |= early->held;
+    r->seen_free |= !early->held;
+    if (r->kind == KIND_FUTEX_LOCK && r->confidence == CONF_UNKNOWN && r->seen_held && r->seen_free)
+        r->confidence = CONF_LIKELY;
 }
 
 static bool same_owner(const struct lock_state *a, const struct lock_state *b)
@@ -129,6 +147,7 @@ static void see_holder(struct locktab *t, struct lock_row *r, const struct lock_
     struct holder_view *h = &r->holder;
     bool stays = h->known && late->known && same_owner(&h->late, late);
 
+    r->viewed = t->sweep;
     h->known = late->known;
     h->held = late->held;
     h->late = *late;
@@ -139,7 +158,7 @@ static void see_holder(struct locktab *t, struct lock_row *r, const struct lock_
 
 static void look_at_word(struct locktab *t, const struct sample *s, const struct word_fact *w)
 {
-    struct lock_row *r = locktab_linked(t, s->processes[w->process].pid, w->addr);
+    struct lock_row *r = locktab_linked(t, &s->processes[w->process], w, w->addr);
 
     if (!r || lock_kind_class(r->kind) != CLASS_LOCK)
         return;
@@ -150,7 +169,8 @@ static void look_at_word(struct locktab *t, const struct sample *s, const struct
     count_busy(t, r, &early);
     if (s->kind == SAMPLE_SWEEP && locktab_waiters(t, r) > 0) {
         struct lock_state late = layout_state(r->kind, r->layout, off, &w->late);
-        if (late.known || !r->holder.known)
+        /* An object has several words, and each may be new or unreadable. */
+        if (r->viewed != t->sweep || (late.known && !r->holder.agreed))
             see_holder(t, r, &early, &late);
     }
 }
@@ -196,6 +216,8 @@ void locktab_end_sweep(struct locktab *t)
     {
         if (r->counted == t->sweep)
             window_add(&r->waiters, t->now, r->now);
+        if (r->viewed != t->sweep)
+            r->holder = (struct holder_view){0};
     }
     if (t->sweep % 64 == 0)
         expire(t);
@@ -218,7 +240,8 @@ double locktab_second(struct locktab *t, struct lock_row *r, int ago)
 
 double locktab_busy(struct locktab *t, struct lock_row *r)
 {
-    if (!r->busy || lock_kind_class(r->kind) != CLASS_LOCK)
+    /* What is done once and for all has no utilisation. */
+    if (!r->busy || lock_kind_class(r->kind) != CLASS_LOCK || r->kind == KIND_ONCE)
         return NAN;
     uint64_t looks = window_sum(&r->busy->looks, t->now, 10);
     return looks < BUSY_MIN_LOOKS ? NAN : per(window_sum(&r->busy->held, t->now, 10), looks);

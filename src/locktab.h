@@ -41,7 +41,9 @@ struct lock_row {
     uint64_t dev, inode;
     uint32_t now;    /* threads waiting in the last sweep */
     uint64_t counted; /* sweep in which NOW was counted */
+    bool seen_held, seen_free; /* the word was found so at some look */
     uint64_t looked; /* sample in which it was looked at for BUSY */
+    uint64_t viewed; /* sweep in which HOLDER was seen */
     nsec_t last_waited;
     struct holder_view holder;
     pid_t joined;    /* KIND_JOIN: the thread waited for, in the target's PID namespace */
@@ -77,8 +79,10 @@ struct lock_row *locktab_row(struct locktab *t, const struct process_fact *p,
                              const struct word_fact *word, uint64_t addr,
                              const struct wait_class *c);
 
-/* The row that the word at ADDR of process PID was last found to belong to, or NULL. */
-struct lock_row *locktab_linked(const struct locktab *t, pid_t pid, uint64_t addr);
+/* The row that the word at ADDR of process P was last found to belong to, or NULL: unless it is
+ * known that other memory lies there now (exec, another mapping). WORD may be NULL. */
+struct lock_row *locktab_linked(const struct locktab *t, const struct process_fact *p,
+                                const struct word_fact *word, uint64_t addr);
 
 /* One more thread of process P waits for R in this sweep. */
 void locktab_wait(struct locktab *t, struct lock_row *r, const struct process_fact *p);

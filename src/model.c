@@ -57,7 +57,7 @@ static void settle_row(struct model *m, struct thread *th, const struct process_
         .arg = &set,
     };
     struct wait_class c = wait_classify(f, &ctx);
-    struct lock_row *linked = locktab_linked(&m->locks, p->pid, f->addr);
+    struct lock_row *linked = locktab_linked(&m->locks, p, word, f->addr);
 
     /* A lock seen in the moment of a hand-over looks like less than it was known to be. */
     if (linked && linked->confidence > c.confidence) {
@@ -71,6 +71,15 @@ static void settle_row(struct model *m, struct thread *th, const struct process_
         th->row->joined = (pid_t)f->val;
 }
 
+/* Whether the row found for a thread that has slept on since is the last word on it: its kind is
+ * proved, and where its memory lies is known as it was then. */
+static bool is_settled(const struct lock_row *r, const struct word_fact *word)
+{
+    bool shared = word && word->region == REGION_SHARED;
+
+    return r && r->confidence == CONF_CONFIRMED && shared == (r->key.space == LOCKKEY_SHARED);
+}
+
 static void see_thread(struct model *m, const struct sample *s, const struct process_fact *p,
                        struct thread *th)
 {
@@ -79,7 +88,7 @@ static void see_thread(struct model *m, const struct sample *s, const struct pro
 
     if (f->seen != SEEN_CALL || !f->futex.addr)
         th->row = NULL;
-    else if (f->fresh || !th->row || th->row->confidence < CONF_CONFIRMED)
+    else if (f->fresh || !is_settled(th->row, word))
         settle_row(m, th, p, word);
     th->kind = th->row ? th->row->kind : KIND_NONE;
     if (th->row)
@@ -111,7 +120,7 @@ static void meet_threads(struct model *m, const struct sample *s)
 
 void model_feed(struct model *m, const struct sample *s)
 {
-    if (!m->start)
+    if (m->locks.sample == 0)
         m->start = s->mono;
     m->self = s->self;
     m->wall = s->wall;

@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +99,7 @@ static int threads_beside(const struct model *m, const struct lock_row *r)
     int n = 0;
 
     for (const struct proc *p = m->procs.procs; p; p = p->hh.next) {
-        if (p->pid == r->pid || (r->many_pids && !p->fact->outsider))
+        if (!p->outsider && (p->pid == r->pid || r->many_pids))
             n += p->threads;
     }
     return n;
@@ -120,7 +121,7 @@ static void put_lock(struct snap_lock *l, struct arena *a, struct model *m, stru
     l->waiters_avg_10s = locktab_mean(&m->locks, r, 10);
     l->waiters_avg_60s = locktab_mean(&m->locks, r, 60);
     l->waiters_max = (int)window_peak(&r->waiters, m->now);
-    l->wait_share = threads > 0 ? MIN(l->waiters_avg_10s / threads, 1.0) : NAN;
+    l->wait_share = threads > 0 ? MIN(1.0, l->waiters_avg_10s / threads) : NAN;
     l->busy = locktab_busy(&m->locks, r);
     l->wait_ms = l->wait_ms_p99 = l->wait_ms_max = NAN;
     l->contended_per_s = l->acquired_per_s = NAN;
@@ -134,9 +135,21 @@ static int compare_locks(const void *a, const void *b)
 {
     const struct snap_lock *x = a, *y = b;
 
-    if (x->waiters_avg_10s != y->waiters_avg_10s)
+    if (isgreater(x->waiters_avg_10s, y->waiters_avg_10s) ||
+        isless(x->waiters_avg_10s, y->waiters_avg_10s))
         return x->waiters_avg_10s > y->waiters_avg_10s ? -1 : 1;
     return strcmp(x->id, y->id);
+}
+
+/* A lock in private memory ends with its process, or when that starts another program. */
+static bool lives(const struct model *m, const struct lock_row *r)
+{
+    const struct proc *p;
+
+    if (r->key.space == LOCKKEY_SHARED)
+        return true;
+    HASH_FIND(hh, m->procs.procs, &r->pid, sizeof(r->pid), p);
+    return p && !p->ended && p->start_ticks == r->key.c && p->execs == r->key.execs;
 }
 
 static void put_locks(struct snapshot *s, struct model *m)
@@ -148,7 +161,7 @@ static void put_locks(struct snapshot *s, struct model *m)
 
     HASH_ITER(hh, m->locks.rows, r, tmp)
     {
-        if (window_sum(&r->waiters, m->now, 60) == 0)
+        if (window_sum(&r->waiters, m->now, 60) == 0 || !lives(m, r))
             continue;
         struct snap_lock *l = &locks[s->nlocks++];
         put_lock(l, &s->arena, m, r);
@@ -197,7 +210,7 @@ static void put_processes(struct snapshot *s, struct model *m)
 
     HASH_ITER(hh, m->procs.procs, p, tmp)
     {
-        if (!p->fact->outsider)
+        if (!p->outsider)
             put_process(&out[s->nprocesses++], m, p);
     }
     qsort(out, s->nprocesses, sizeof(*out), compare_processes);
@@ -207,10 +220,15 @@ static void put_processes(struct snapshot *s, struct model *m)
 
 /* lock-top itself ------------------------------------------------------------------- */
 
-static size_t put_degraded(const char **out, const struct self_fact *f)
+#define MAX_DEGRADED 8
+
+static size_t put_degraded(const char **out, struct arena *a, const struct self_fact *f)
 {
     size_t n = 0;
 
+    if (f->denied_errno && !f->no_memory)
+        out[n++] = arena_printf(a, "%" PRIu64 " reads of threads failed so far, the last with: %s",
+                                f->unreadable, strerror(f->denied_errno));
     if (f->no_memory)
         out[n++] = "the target's memory may not be read: kinds are guessed, holders are unknown";
     if (f->no_schedstat)
@@ -227,7 +245,7 @@ static void put_self(struct snapshot *s, struct model *m)
 {
     const struct self_fact *now = &m->self, *before = &m->shown_self;
     double span = (double)(m->now - m->shown_at) / (double)NSEC_PER_SEC;
-    const char **degraded = arena_zalloc(&s->arena, 8 * sizeof(*degraded));
+    const char **degraded = arena_zalloc(&s->arena, MAX_DEGRADED * sizeof(*degraded));
 
     s->self = (struct snap_self){
         .rss_kb = now->rss_kb,
@@ -237,7 +255,7 @@ static void put_self(struct snapshot *s, struct model *m)
         .vanished = now->vanished,
         .stop_us_max = NAN,
         .degraded = degraded,
-        .ndegraded = put_degraded(degraded, now),
+        .ndegraded = put_degraded(degraded, &s->arena, now),
         .cpu_pct = NAN,
         .sweep_hz = NAN,
         .probe_hz = NAN,

@@ -15,6 +15,9 @@ void proctab_begin_sweep(struct proctab *t, const struct sample *s, nsec_t start
     t->start = start;
     t->now = s->mono - start;
     t->sweep++;
+    /* What the facts of the last sweep pointed to is gone. */
+    for (struct proc *p = t->procs; p; p = p->hh.next)
+        p->fact = NULL;
 }
 
 /* Processes ------------------------------------------------------------------------ */
@@ -50,6 +53,15 @@ static void take_counters(struct proc *p, const struct process_fact *f)
     p->last_read = *f;
 }
 
+/* A PID that was used again: nothing of the former process counts. */
+static void begin(struct proc *p, const struct process_fact *f)
+{
+    p->start_ticks = f->start_ticks;
+    p->rates = (struct proc_rates){NAN, NAN, NAN, NAN, NAN};
+    p->last_read = (struct process_fact){.rss_kb = -1};
+    p->first_rss_kb = -1;
+}
+
 struct proc *proctab_proc(struct proctab *t, const struct process_fact *f)
 {
     struct proc *p;
@@ -58,24 +70,89 @@ struct proc *proctab_proc(struct proctab *t, const struct process_fact *f)
     if (!p) {
         p = xcalloc(1, sizeof(*p));
         p->pid = f->pid;
-        p->rates = (struct proc_rates){NAN, NAN, NAN, NAN, NAN};
-        p->first_rss_kb = -1;
-        p->from = t->now;
+        for (int s = 0; s < THREAD_STATES; s++)
+            p->states[s] = NAN;
+        begin(p, f);
         HASH_ADD(hh, t->procs, pid, sizeof(p->pid), p);
     }
     p->fact = f;
     if (p->sweep == t->sweep)
         return p;
-    p->start_ticks = f->start_ticks;
+    if (p->start_ticks != f->start_ticks)
+        begin(p, f);
+    p->execs = f->execs;
     p->sweep = t->sweep;
     p->ended = f->ended;
-    if (f->ended)
-        return p;
+    p->outsider = f->outsider;
     p->threads = p->unreadable = 0;
+    if (f->ended) {
+        memset(p->states, 0, sizeof(p->states));
+        return p;
+    }
     p->sweeps++;
-    p->to = t->now;
     take_counters(p, f);
     return p;
+}
+
+/* States --------------------------------------------------------------------------- */
+
+/* How a thread spent its time since it was last folded, in OUT, 1 in all. SPAN is in ns. */
+static void split(const struct thread *th, double sweeps, double span, double out[THREAD_STATES])
+{
+    double blocked = 0;
+
+    for (int s = 0; s < THREAD_STATES; s++) {
+        out[s] = th->seen[s] / sweeps;
+        blocked += s == THREAD_RUNNING || s == THREAD_RUNQ ? 0 : out[s];
+    }
+    if (span <= 0 || th->ran_ns + th->queued_ns == 0)
+        return;
+    double run = (double)th->ran_ns / span;
+    /* Time in the queue is booked when it ends: a thread that still queues is only seen so. */
+    double queue = MAX((double)th->queued_ns / span, out[THREAD_RUNQ]);
+    double over = MAX(run + queue, 1.0);
+    run /= over;
+    queue /= over;
+    if (blocked == 0) /* it ran or queued all the time */
+        run = 1 - queue;
+    for (int s = 0; s < THREAD_STATES; s++)
+        out[s] *= blocked > 0 ? (1 - run - queue) / blocked : 0;
+    out[THREAD_RUNNING] = run;
+    out[THREAD_RUNQ] = queue;
+}
+
+/* Books the thread's time since the last fold with its process. */
+static void fold(struct thread *th)
+{
+    double part[THREAD_STATES], sweeps = 0;
+
+    for (int s = 0; s < THREAD_STATES; s++)
+        sweeps += th->seen[s];
+    if (sweeps > 0) {
+        split(th, sweeps, (double)(th->at - th->from), part);
+        for (int s = 0; s < THREAD_STATES; s++)
+            th->proc->spent[s] += part[s] * sweeps;
+    }
+    memset(th->seen, 0, sizeof(th->seen));
+    th->ran_ns = th->queued_ns = 0;
+    th->from = th->at;
+}
+
+void proctab_states(struct proctab *t, struct proc *p, double out[THREAD_STATES])
+{
+    for (size_t i = 0; i < t->nslots; i++) {
+        if (t->by_slot[i] && t->by_slot[i]->proc == p)
+            fold(t->by_slot[i]);
+    }
+    double total = 0;
+    for (int s = 0; s < THREAD_STATES; s++)
+        total += p->spent[s];
+    /* Threads that came or went in between: the shares are theirs, the number is today's. */
+    for (int s = 0; s < THREAD_STATES && p->sweeps; s++)
+        p->states[s] = total > 0 ? p->spent[s] / total * p->threads : 0;
+    memcpy(out, p->states, sizeof(p->states));
+    memset(p->spent, 0, sizeof(p->spent));
+    p->sweeps = 0;
 }
 
 /* Threads -------------------------------------------------------------------------- */
@@ -86,6 +163,7 @@ static void forget(struct proctab *t, size_t slot)
 
     if (!th)
         return;
+    fold(th);
     HASH_DEL(t->by_tid, th);
     free(th);
     t->by_slot[slot] = NULL;
@@ -107,11 +185,15 @@ static struct thread *new_thread(struct proctab *t, struct proc *p, const struct
 
     th->tid = f->tid;
     th->pid = p->pid;
+    th->proc = p;
+    th->from = th->at = t->now;
     th->start_ticks = f->start_ticks;
     th->state = THREAD_STATES;
     th->run_ns = f->run_ns;
     th->runq_ns = f->runq_ns;
-    th->key = (struct thread_key){.pid = (uint64_t)p->pid, .ns_tid = (uint64_t)f->ns_tid};
+    /* Its own name may be unknown: then nothing finds it. */
+    pid_t name = f->ns_tid > 0 ? f->ns_tid : -f->tid;
+    th->key = (struct thread_key){.pid = (uint64_t)p->pid, .ns_tid = (uint64_t)name};
     /* A TID that was used again within one sweep: the new thread has the name now. */
     HASH_FIND(hh, t->by_tid, &th->key, sizeof(th->key), old);
     for (size_t i = 0; old && i < t->nslots; i++) {
@@ -153,7 +235,6 @@ static bool queues(const struct proctab *t, const struct thread *th)
 
 void proctab_count(struct proctab *t, struct thread *th, enum thread_state state)
 {
-    struct proc *p = th->proc;
     const struct thread_fact *f = th->fact;
 
     if (state == THREAD_RUNNING && queues(t, th))
@@ -162,17 +243,17 @@ void proctab_count(struct proctab *t, struct thread *th, enum thread_state state
         th->state_since = t->now;
     th->state = state;
     if (f->run_ns > th->run_ns)
-        p->run_ns += f->run_ns - th->run_ns;
+        th->ran_ns += f->run_ns - th->run_ns;
     if (f->runq_ns > th->runq_ns)
-        p->runq_ns += f->runq_ns - th->runq_ns;
+        th->queued_ns += f->runq_ns - th->runq_ns;
     th->run_ns = f->run_ns;
     th->runq_ns = f->runq_ns;
     th->at = t->now;
     if (f->seen == SEEN_DEAD)
         return;
-    p->seen[state]++;
-    p->threads++;
-    p->unreadable += f->seen == SEEN_UNREADABLE;
+    th->seen[state]++;
+    th->proc->threads++;
+    th->proc->unreadable += f->seen == SEEN_UNREADABLE;
 }
 
 void proctab_end_sweep(struct proctab *t)
@@ -189,46 +270,7 @@ struct thread *proctab_find(const struct proctab *t, pid_t pid, pid_t ns_tid)
     struct thread *th;
 
     HASH_FIND(hh, t->by_tid, &key, sizeof(key), th);
-    return th && th->sweep == t->sweep ? th : NULL;
-}
-
-/* States --------------------------------------------------------------------------- */
-
-static void split_exactly(const struct proc *p, double total, double out[THREAD_STATES])
-{
-    double span = (double)(p->to - p->from), blocked = 0;
-    double run = (double)p->run_ns / span;
-    /* Time in the queue is booked when it ends: a thread that still queues is only seen so. */
-    double queue = MAX((double)p->runq_ns / span, out[THREAD_RUNQ]);
-
-    if (run + queue > total) {
-        double f = total / (run + queue);
-        run *= f;
-        queue *= f;
-    }
-    for (int s = 0; s < THREAD_STATES; s++)
-        blocked += s == THREAD_RUNNING || s == THREAD_RUNQ ? 0 : out[s];
-    if (blocked == 0) /* all of them run or queue all the time */
-        run = total - queue;
-    for (int s = 0; s < THREAD_STATES; s++)
-        out[s] *= blocked > 0 ? (total - run - queue) / blocked : 0;
-    out[THREAD_RUNNING] = run;
-    out[THREAD_RUNQ] = queue;
-}
-
-void proctab_states(struct proctab *t, struct proc *p, double out[THREAD_STATES])
-{
-    double total = 0;
-
-    for (int s = 0; s < THREAD_STATES; s++) {
-        out[s] = p->sweeps ? p->seen[s] / (double)p->sweeps : NAN;
-        total += out[s];
-    }
-    if (p->sweeps && p->to > p->from && p->run_ns + p->runq_ns > 0)
-        split_exactly(p, total, out);
-    memset(p->seen, 0, sizeof(p->seen));
-    p->sweeps = p->run_ns = p->runq_ns = 0;
-    p->from = t->now;
+    return th && th->sweep == t->sweep && th->fact->seen != SEEN_DEAD ? th : NULL;
 }
 
 void proctab_drop_ended(struct proctab *t)
@@ -237,7 +279,7 @@ void proctab_drop_ended(struct proctab *t)
 
     HASH_ITER(hh, t->procs, p, tmp)
     {
-        if (p->ended || p->sweep != t->sweep) {
+        if (p->ended || !p->fact) {
             HASH_DEL(t->procs, p);
             free(p);
         }

@@ -29,6 +29,10 @@ struct thread {
     enum lock_mode mode;
     uint64_t run_ns, runq_ns; /* schedstat at the last sweep */
     nsec_t at;                /* model time of the last sweep */
+    /* Since it was last folded into its process. */
+    uint32_t seen[THREAD_STATES]; /* sweeps that saw it in each state */
+    uint64_t ran_ns, queued_ns;   /* by the kernel's clocks */
+    nsec_t from;                  /* model time of the sweep before the first of these */
     struct thread_key {
         uint64_t pid, ns_tid;
     } key;
@@ -43,17 +47,17 @@ struct proc_rates {
 struct proc {
     pid_t pid;
     uint64_t start_ticks;
-    const struct process_fact *fact; /* of the last sample that had it */
+    uint32_t execs;
+    const struct process_fact *fact; /* of the last sweep; NULL when that had it not */
     struct process_fact last_read;   /* counters as of READ_AT */
     struct proc_rates rates;
     int64_t first_rss_kb;
     uint64_t sweep; /* last one that saw it */
-    bool ended;
+    bool ended, outsider;
+    double states[THREAD_STATES]; /* as last told */
     /* Since the last snapshot. */
-    double seen[THREAD_STATES]; /* sums over sweeps of threads seen in each state */
+    double spent[THREAD_STATES]; /* by threads that were folded, in sweeps */
     uint64_t sweeps;
-    uint64_t run_ns, runq_ns; /* that its threads ran and queued */
-    nsec_t from, to;          /* model time of the sweeps that this spans */
     int threads, unreadable;  /* at the last sweep */
     UT_hash_handle hh;
 };
@@ -86,8 +90,9 @@ struct thread *proctab_find(const struct proctab *t, pid_t pid, pid_t ns_tid);
 
 /*
  * Mean threads per state since the last call, into OUT; they sum to the threads of the process.
- * Running and queueing come from the kernel's clocks (schedstat) where it has them, and samples
- * only split the rest. Starts a new span. NaN when no sweep was made.
+ * Per thread, running and queueing come from the kernel's clocks (schedstat) where it has them,
+ * and samples only split the rest. Starts a new span; without a sweep since the last call, what
+ * was told then stands. NaN before the first.
  */
 void proctab_states(struct proctab *t, struct proc *p, double out[THREAD_STATES]);
 

@@ -69,7 +69,8 @@ static enum lock_kind mutex_kind(const struct query *q, bool *gone)
     enum lock_kind kind = layout_mutex_kind(m.kind);
     if (kind == KIND_MUTEX_ROBUST || kind == KIND_MUTEX_PI)
         m.owner = m.lock & WORD_TID;
-    else if (m.users == 0 || m.users > 65536)
+    else if (m.users == 0 || m.users > 65536 ||
+             (q->layout == LAYOUT_GLIBC64 && layout_stdio_lock(q->view)))
         return KIND_NONE;
     if (kind == KIND_NONE || m.owner == 0 || m.owner > 1u << 22)
         return KIND_NONE;
@@ -110,7 +111,7 @@ static struct wait_class classify_contended(const struct query *q)
         return answer(q, mutex, CONF_LIKELY, 0);
     if (on_own_stack(q))
         return unknown(q);
-    return answer(q, KIND_FUTEX_LOCK, word_is(q, q->f->val) ? CONF_LIKELY : CONF_UNKNOWN, 0);
+    return answer(q, KIND_FUTEX_LOCK, CONF_UNKNOWN, 0);
 }
 
 static struct wait_class rwlock_answer(const struct query *q, int off, enum lock_mode mode)
@@ -120,10 +121,12 @@ static struct wait_class rwlock_answer(const struct query *q, int off, enum lock
 
     if (!layout_rwlock(q->layout, off, q->view, &rw))
         return unknown(q);
-    /* Somebody must hold it: readers that are counted, or a writer that lives. */
-    if (rw.readers >> 3 == 0 && !is_thread(q, rw.writer))
+    /* Somebody must hold it: readers that are counted (in a write phase these only queue), or a
+     * writer; one that is no thread may have ended, or belong to a process not seen yet. */
+    bool firm = is_thread(q, rw.writer) || (rw.readers >> 3 > 0 && (rw.readers & 3u) != 3u);
+    if (!firm && rw.writer == 0)
         return unknown(q);
-    c = answer(q, KIND_RWLOCK, CONF_CONFIRMED, off);
+    c = answer(q, KIND_RWLOCK, firm ? CONF_CONFIRMED : CONF_LIKELY, off);
     c.mode = mode;
     return c;
 }
@@ -157,7 +160,7 @@ static struct wait_class classify_bitset_contended(const struct query *q)
     if (q->f->timed && mutex != KIND_NONE)
         return answer(q, mutex, CONF_LIKELY, 0);
     if (!q->f->timed && !q->f->realtime && !on_own_stack(q))
-        return answer(q, KIND_FUTEX_LOCK, word_is(q, q->f->val) ? CONF_LIKELY : CONF_UNKNOWN, 0);
+        return answer(q, KIND_FUTEX_LOCK, CONF_UNKNOWN, 0);
     return unknown(q);
 }
 
@@ -176,19 +179,21 @@ static struct wait_class classify_hand_off(const struct query *q)
     return unknown(q);
 }
 
-/* pthread_join waits, shared and with a clock, for the TID in struct pthread to become 0. */
+/* pthread_join waits with the process-shared call (up to glibc 2.30 a plain one, then with a clock)
+ * for the TID in struct pthread, which is the process's own memory, to become 0. */
 static bool is_join(const struct query *q)
 {
-    return !q->f->is_private && q->f->realtime && q->f->val != 0 &&
-           (is_thread(q, q->f->val) || word_is(q, q->f->val));
+    return !q->f->is_private && (q->f->realtime || q->f->cmd == FUTEX_WAIT) &&
+           region(q) != REGION_SHARED && is_thread(q, q->f->val);
 }
 
-static struct wait_class classify_bitset(const struct query *q)
+static struct wait_class classify_bitset_value(const struct query *q)
 {
-    if (is_join(q))
-        return answer(q, KIND_JOIN, is_thread(q, q->f->val) ? CONF_CONFIRMED : CONF_LIKELY, 0);
-    if (q->f->val == VAL_CONTENDED)
-        return classify_bitset_contended(q);
+    if (q->f->val == VAL_CONTENDED) {
+        struct wait_class c = classify_bitset_contended(q);
+        if (c.kind != KIND_FUTEX)
+            return c;
+    }
     if (q->f->val == VAL_RW_WRITE) {
         struct wait_class c = classify_rw_write(q);
         if (c.kind == KIND_RWLOCK)
@@ -201,6 +206,17 @@ static struct wait_class classify_bitset(const struct query *q)
             return c;
     }
     return classify_hand_off(q);
+}
+
+static struct wait_class classify_bitset(const struct query *q)
+{
+    bool join = is_join(q);
+
+    /* In a container 2 and 3 are TIDs too: there the memory of a lock goes first. */
+    if (join && q->f->val > VAL_RW_WRITE)
+        return answer(q, KIND_JOIN, CONF_CONFIRMED, 0);
+    struct wait_class c = classify_bitset_value(q);
+    return join && c.kind == KIND_FUTEX ? answer(q, KIND_JOIN, CONF_CONFIRMED, 0) : c;
 }
 
 /* pthread_once waits for "in progress" (1, plus 4 for each fork before). A sequence number can
@@ -225,6 +241,8 @@ static struct wait_class classify_wait(const struct query *q)
     if (q->f->val == VAL_CXA_GUARD && !q->f->is_private)
         return answer(q, KIND_ONCE, CONF_LIKELY, 0);
     struct wait_class c = classify_hand_off(q);
+    if (c.kind == KIND_FUTEX && is_join(q) && word_is(q, q->f->val))
+        return answer(q, KIND_JOIN, CONF_CONFIRMED, 0);
     if (c.kind == KIND_FUTEX && is_once(q))
         return answer(q, KIND_ONCE, CONF_LIKELY, 0);
     return c;
@@ -233,22 +251,40 @@ static struct wait_class classify_wait(const struct query *q)
 static struct wait_class classify_pi(const struct query *q)
 {
     bool gone;
-    bool firm = q->view && mutex_kind(q, &gone) == KIND_MUTEX_PI && !gone;
 
+    if (q->layout == LAYOUT_MUSL)
+        return answer(q, KIND_MUTEX_PI, CONF_LIKELY, -4);
+    bool firm = q->view && mutex_kind(q, &gone) == KIND_MUTEX_PI && !gone;
     return answer(q, KIND_MUTEX_PI, firm ? CONF_CONFIRMED : CONF_LIKELY, 0);
 }
 
-/* musl: a contended mutex waits with the top bit set; condition variables, joins and semaphores
- * pass small values or -1. Only the mutex says what it is. */
+/* The kind of musl's mutex, by its type (1 recursive, 2 errorcheck, 4 robust) and what a waiter
+ * waits for: all but the normal one hold a TID. */
+static enum lock_kind musl_mutex_kind(const struct query *q, uint32_t type)
+{
+    static const enum lock_kind by_type[] = {KIND_MUTEX, KIND_MUTEX_RECURSIVE,
+                                             KIND_MUTEX_ERRORCHECK, KIND_NONE};
+
+    if (type >= 256 || ((type & 15u) == 0 ? q->f->val != VAL_MUSL_NORMAL
+                                          : !is_thread(q, q->f->val & WORD_TID)))
+        return KIND_NONE;
+    return type & 4u ? KIND_MUTEX_ROBUST : by_type[type & 3u];
+}
+
+/* musl: contended mutexes and the library's own locks (malloc) wait with the top bit set;
+ * condition variables, joins and semaphores pass small values or -1. */
 static struct wait_class classify_musl(const struct query *q)
 {
+    enum lock_kind kind = KIND_NONE;
     uint32_t type;
 
-    if (q->f->cmd == FUTEX_WAIT && q->view && word_u32(q->view, -4, &type) && type < 256 &&
-        (q->f->val == VAL_MUSL_NORMAL ||
-         (q->f->val & WORD_WAITERS && is_thread(q, q->f->val & WORD_TID))))
-        return answer(q, type & 3u ? KIND_MUTEX_RECURSIVE : KIND_MUTEX, CONF_LIKELY, -4);
-    return unknown(q);
+    if (q->f->cmd != FUTEX_WAIT || !(q->f->val & WORD_WAITERS) || q->f->val == UINT32_MAX)
+        return unknown(q);
+    if (region(q) == REGION_LIBC)
+        return answer(q, KIND_LIBC, CONF_LIKELY, 0);
+    if (q->view && word_u32(q->view, -4, &type))
+        kind = musl_mutex_kind(q, type);
+    return kind == KIND_NONE ? unknown(q) : answer(q, kind, CONF_LIKELY, -4);
 }
 
 /* Without memory the operation alone must do; nothing is certain then. */

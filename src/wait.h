@@ -32,7 +32,9 @@ struct wait_context {
     const void *arg;
 };
 
-/* Always gives an answer; the weakest is KIND_FUTEX (sync, unknown). */
+/* Always gives an answer; the weakest is KIND_FUTEX (sync, unknown). KIND_FUTEX_LOCK comes with
+ * CONF_UNKNOWN: a counter that somebody waits to move on from 2 looks the same; only a word that
+ * is seen both held and free behaves like a lock (locktab). */
 struct wait_class wait_classify(const struct futex_wait *f, const struct wait_context *ctx);
 
 /* How a waiter with F wants the rwlock at OBJECT: its word and value tell. */
