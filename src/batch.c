@@ -77,6 +77,16 @@ static bool wait_for_news(int monitor, int signals)
     return p[1].revents == 0;
 }
 
+/* Takes the signals that ended the loop: let through later, they would kill us before the
+ * caller has cleaned up. */
+static void drain_signals(int signals)
+{
+    struct signalfd_siginfo info;
+
+    while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+        continue;
+}
+
 static int loop(struct monitor *m, const struct batch_config *cfg, int signals)
 {
     long done = 0;
@@ -111,6 +121,7 @@ int batch_run(struct monitor *m, const struct batch_config *cfg)
     }
     signal(SIGPIPE, SIG_IGN);
     int status = loop(m, cfg, signals);
+    drain_signals(signals);
     close(signals);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return status;

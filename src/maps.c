@@ -56,6 +56,10 @@ int maps_load(struct maps *m, int dirfd, pid_t tid)
     ssize_t len = procfs_slurp_alloc(dirfd, rel, &text, MAPS_MAX_BYTES);
     if (len < 0)
         return (int)len;
+    if (len == 0) { /* the thread has exited and has no memory any more */
+        free(text);
+        return -ESRCH;
+    }
 
     maps_release(m);
     const char *at = text, *last = "";
@@ -94,14 +98,17 @@ static bool base_matches(const char *path, const char *const *patterns, size_t n
 
 bool maps_path_is_glibc(const char *path)
 {
-    static const char *const names[] = {"libc.so.6*", "libc-2.*.so*", "libpthread.so.0*",
-                                        "libpthread-2.*.so*", "ld-linux*.so.*", "ld-2.*.so*"};
+    static const char *const names[] = {
+        "libc.so.6",       "libc.so.6[ .]*",       "libc-2.*.so*",   "libpthread.so.0",
+        "libpthread.so.0 *", "libpthread-2.*.so*", "ld-linux*.so.*", "ld-2.*.so*",
+    };
     return base_matches(path, names, ARRAY_SIZE(names));
 }
 
 bool maps_path_is_musl(const char *path)
 {
-    static const char *const names[] = {"ld-musl-*", "libc.musl-*"};
+    /* Where the loader's name is a link, the map shows plain libc.so; glibc's is a text file. */
+    static const char *const names[] = {"ld-musl-*", "libc.musl-*", "libc.so", "libc.so (deleted)"};
     return base_matches(path, names, ARRAY_SIZE(names));
 }
 

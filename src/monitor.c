@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "err.h"
@@ -20,6 +21,7 @@
 #include "xalloc.h"
 
 #define REQUESTS_PER_SWEEP 16
+#define STOP_PATIENCE_S    2
 
 struct monitor {
     pthread_t thread;
@@ -183,6 +185,9 @@ struct snapshot *monitor_take(struct monitor *m)
     /* Drained first: a snapshot that comes in between is taken now and pokes once too often. */
     if (read(m->ready_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
         return NULL;
+    /* What was drained may have told of the end as well: that stays readable. */
+    if (atomic_load(&m->ended))
+        poke(m->ready_fd);
     return atomic_exchange(&m->ready, NULL);
 }
 
@@ -196,6 +201,13 @@ void monitor_stop(struct monitor *m)
     if (!m)
         return;
     poke(m->stop_fd);
-    pthread_join(m->thread, NULL);
-    release(m);
+    /* A read of the target's memory can hang in the kernel with the target's mmap_lock: then the
+     * way out is to leave the thread behind, with all that it may still touch. */
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += STOP_PATIENCE_S;
+    if (pthread_timedjoin_np(m->thread, NULL, &until) == 0)
+        release(m);
+    else
+        warn_msg("the sampling thread hangs in the kernel and is left behind");
 }

@@ -31,13 +31,15 @@ struct monitor *monitor_start(struct target *target, const struct monitor_config
 /* Becomes readable (poll) when a new snapshot stands ready or the target is gone. */
 int monitor_fd(const struct monitor *m);
 
-/* The newest snapshot not yet taken, or NULL; the caller owns it. Clears the fd. */
+/* The newest snapshot not yet taken, or NULL; the caller owns it. Clears the fd, which stays
+ * readable once the target is gone. */
 struct snapshot *monitor_take(struct monitor *m);
 
 /* True when every watched process has ended and the last snapshot has been taken. */
 bool monitor_ended(const struct monitor *m);
 
-/* Stops and joins the thread, frees everything. NULL is allowed. */
+/* Stops and joins the thread, frees everything. A thread that hangs in the kernel for seconds is left
+ * behind with its memory, and that is said. NULL is allowed. */
 void monitor_stop(struct monitor *m);
 
 #endif

@@ -5,30 +5,50 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#define BUCKET_SECONDS 2.0
+#include "compiler.h"
+
+#define BUCKET_SECONDS 0.5
+/* What one action costs is known only when it has been spent. */
+#define GIVEN_OUT 0.92
+#define REPAYMENT 0.5
 
 /* Budget ------------------------------------------------------------------------ */
 
 void budget_init(struct budget *b, double pct, nsec_t now, nsec_t cpu)
 {
-    *b = (struct budget){.share = pct / 100, .at = now, .cpu = cpu};
-    b->credit = b->share * BUCKET_SECONDS * (double)NSEC_PER_SEC;
+    *b = (struct budget){
+        .share = pct / 100 * GIVEN_OUT,
+        .credit = -(double)cpu,
+        .at = now,
+        .cpu = cpu,
+    };
 }
 
 void budget_settle(struct budget *b, nsec_t now, nsec_t cpu)
 {
     double full = b->share * BUCKET_SECONDS * (double)NSEC_PER_SEC;
+    double income = (double)(now - b->at) * b->share;
+    double back = MIN(b->loan, income * REPAYMENT);
 
-    b->credit += (double)(now - b->at) * b->share - (double)(cpu - b->cpu);
-    if (b->credit > full)
-        b->credit = full;
+    b->loan -= back;
+    b->credit = MIN(b->credit + income - back - (double)(cpu - b->cpu), full);
     b->at = now;
     b->cpu = cpu;
 }
 
+void budget_borrow(struct budget *b)
+{
+    if (b->credit < 0) {
+        b->loan -= b->credit;
+        b->credit = 0;
+    }
+}
+
 nsec_t budget_wait(const struct budget *b)
 {
-    return b->credit >= 0 ? 0 : (nsec_t)(-b->credit / b->share);
+    double income = b->share * (b->loan > 0 ? 1 - REPAYMENT : 1);
+
+    return b->credit >= 0 ? 0 : (nsec_t)(-b->credit / income);
 }
 
 /* Schedule ---------------------------------------------------------------------- */
@@ -40,7 +60,8 @@ struct schedule {
     struct budget budget;
     nsec_t limited_at; /* when the budget last made a sweep wait; 0: never */
     uint64_t late;
-    bool words; /* the last sweep found words to probe */
+    bool borrowed; /* the first sweep has been paid for by a loan */
+    bool words;    /* the last sweep found words to probe */
 };
 
 /* xorshift64* (Vigna 2016): offsets need no better. Uniform in 0.5..1.5. */
@@ -115,6 +136,9 @@ static size_t do_sweep(struct source *source, struct schedule *s, const struct s
     now = clock_mono();
     nsec_t due = after(s, s->sweep, s->sweep_every, now);
     budget_settle(&s->budget, now, clock_process_cpu());
+    if (!s->borrowed)
+        budget_borrow(&s->budget);
+    s->borrowed = true;
     s->sweep = not_in_debt(s, due);
     if (s->sweep > due)
         s->limited_at = now;

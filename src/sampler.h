@@ -32,18 +32,23 @@ void sampler_run(struct source *source, const struct sampler_config *cfg,
 
 /*
  * The budget: a bucket of CPU time that fills at PCT per cent of the time that passes, holds at
- * most two seconds' worth and pays for all that lock-top does. While it is in debt, sweeps and
- * probes wait. Pure arithmetic.
+ * most half a second's worth and pays for all that lock-top does. While it is in debt, sweeps
+ * and probes wait. The first look at a large process costs many later ones: that is a loan, paid
+ * back with half of what comes in, so that sampling starts at once and the mean since the start
+ * still falls to the budget. Pure arithmetic.
  */
 struct budget {
-    double share;   /* 0..1 of one CPU */
+    double share;   /* 0..1 of one CPU that is given out: a little less than PCT */
     double credit;  /* ns; below 0: in debt */
+    double loan;    /* ns that are still to be paid back */
     nsec_t at, cpu; /* of the last settling */
-    bool limited;   /* a sweep had to wait since budget_was_limited() */
 };
+/* CPU: what the process has used so far is paid for too. */
 void budget_init(struct budget *b, double pct, nsec_t now, nsec_t cpu);
 /* Settles what was used up to NOW, at which the process had used CPU in all. */
 void budget_settle(struct budget *b, nsec_t now, nsec_t cpu);
+/* Turns what is owed into a loan. */
+void budget_borrow(struct budget *b);
 /* How long from the last settling until the bucket is out of debt; 0 when it is. */
 nsec_t budget_wait(const struct budget *b);
 

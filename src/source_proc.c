@@ -133,7 +133,8 @@ static int read_counters(struct source_proc *s, struct process *p, nsec_t now)
     f->cpu_ns = (uint64_t)((double)(st.utime_ticks + st.stime_ticks) * tick_ns);
     f->minflt = st.minflt;
     f->majflt = st.majflt;
-    f->rss_kb = st.rss_pages * (sysconf(_SC_PAGESIZE) / 1024);
+    /* A leader that has exited has no memory; the process may still have. */
+    f->rss_kb = st.state == 'Z' ? -1 : st.rss_pages * (sysconf(_SC_PAGESIZE) / 1024);
     f->read_at = now;
     bool stopped = st.state == 'T' || st.state == 't';
     if (stopped != p->stopped)
@@ -144,6 +145,7 @@ static int read_counters(struct source_proc *s, struct process *p, nsec_t now)
     if (p->stack_start && st.start_stack && st.start_stack != p->stack_start) {
         f->execs++;
         words_release(&p->words);
+        p->words.tid = p->fact.pid; /* the only thread that lives through it */
         threads_look_anew(&p->threads);
         for (size_t i = 0; i < p->threads.n; i++)
             p->threads.files[i].word = NULL;
@@ -200,6 +202,7 @@ static struct process *process_open(struct source_proc *s, pid_t pid, bool outsi
         return NULL;
     struct process *p = xcalloc(1, sizeof(*p));
     p->dirfd = dirfd;
+    p->listed = true;
     p->outsider = p->fact.outsider = outsider;
     p->fact.pid = pid;
     p->words.dirfd = dirfd;
@@ -302,6 +305,20 @@ static bool find_living(struct process *p)
     return false;
 }
 
+/* Returns false when the process is gone. A list that cannot be read for another reason (no
+ * descriptor is left) stays as it was. */
+static bool list_threads(struct source_proc *s, struct process *p, const struct look *l)
+{
+    ssize_t n = threads_list(&p->threads, l);
+
+    if (n >= 0)
+        return n > 0;
+    if (n == -ESRCH || n == -ENOENT)
+        return false;
+    s->self.unreadable++;
+    return true;
+}
+
 static void sweep_process(struct source_proc *s, struct process *p, nsec_t now, int *links)
 {
     struct look l = look_of(s, p, now, links);
@@ -312,10 +329,12 @@ static void sweep_process(struct source_proc *s, struct process *p, nsec_t now, 
         end_process(s, p);
         return;
     }
-    if (!p->outsider && threads_list(&p->threads, &l) <= 0) {
+    if (!p->outsider && !list_threads(s, p, &l)) {
         end_process(s, p);
         return;
     }
+    if (p->threads.n == 0 && !p->outsider)
+        return; /* the list could not be read */
     /* First what may change how threads are looked at: stopped, another program. */
     if (!refresh(s, p, now, links)) {
         end_process(s, p);
@@ -323,6 +342,9 @@ static void sweep_process(struct source_proc *s, struct process *p, nsec_t now, 
     }
     l = look_of(s, p, now, links);
     threads_look(&p->threads, &l);
+    /* All that were known may have made room for others since they were listed. */
+    if (!find_living(p) && p->threads.stale && !p->outsider && list_threads(s, p, &l))
+        threads_look(&p->threads, &l);
     if (!find_living(p)) {
         end_process(s, p);
         return;

@@ -33,6 +33,12 @@ void slots_release(struct slots *s)
     *s = (struct slots){0};
 }
 
+/* -ESRCH and -ENOENT mean that the thread is gone; anything else that it may not be read. */
+static bool is_gone(ssize_t err)
+{
+    return err == -ESRCH || err == -ENOENT;
+}
+
 static void task_path(char *dst, size_t size, pid_t tid, const char *file)
 {
     snprintf(dst, size, "task/%d/%s", tid, file);
@@ -163,8 +169,9 @@ static void merge(struct threads *t, const struct look *l, pid_t *ids, size_t n)
         }
     }
     for (size_t i = 0; i < n; i++) {
-        if (!known[i] && threads_add(t, l, ids[i]) == -ESRCH)
-            l->self->vanished++;
+        int rc = known[i] ? 0 : threads_add(t, l, ids[i]);
+        l->self->vanished += is_gone(rc);
+        l->self->unreadable += rc < 0 && !is_gone(rc);
     }
     free(known);
 }
@@ -203,12 +210,6 @@ ssize_t threads_list(struct threads *t, const struct look *l)
     return n <= 0 ? n : (ssize_t)t->n;
 }
 
-/* -ESRCH and -ENOENT mean that the thread is gone; anything else that it may not be read. */
-static bool is_gone(ssize_t err)
-{
-    return err == -ESRCH || err == -ENOENT;
-}
-
 static enum fd_kind fd_kind_of(const char *path)
 {
     static const struct {
@@ -231,7 +232,7 @@ static void resolve_fd(struct thread_fact *f, struct thread_files *k, const stru
     char rel[64], path[4096];
     int fd = (int)f->arg[0];
 
-    if (f->fd == fd && k->fd_path && l->now - k->linked_at < LINK_TRUSTED)
+    if (f->fd == fd && f->fd_path && l->now - k->linked_at < LINK_TRUSTED)
         return;
     f->fd = fd;
     f->fd_kind = FD_UNKNOWN;
@@ -240,12 +241,26 @@ static void resolve_fd(struct thread_fact *f, struct thread_files *k, const stru
     if (*l->links_left <= 0)
         return;
     (*l->links_left)--;
+    k->linked_at = l->now;
     snprintf(rel, sizeof(rel), "task/%d/fd/%d", f->tid, fd);
     if (procfs_readlink(l->dirfd, rel, path, sizeof(path)) < 0)
         return;
     f->fd_path = k->fd_path = xstrdup(path);
     f->fd_kind = fd_kind_of(path);
-    k->linked_at = l->now;
+}
+
+/* Whether the link could not be read when the thread fell asleep, and may be asked for now. */
+static bool lacks_link(const struct thread_fact *f, const struct thread_files *k,
+                       const struct look *l)
+{
+    return f->fd >= 0 && !f->fd_path && l->now - k->linked_at >= LINK_TRUSTED;
+}
+
+static void no_fd(struct thread_fact *f)
+{
+    f->fd = -1;
+    f->fd_kind = FD_UNKNOWN;
+    f->fd_path = NULL;
 }
 
 static bool has_prefix(const char *s, const char *prefix)
@@ -260,7 +275,7 @@ static enum call restarted(const struct look *l, const struct thread_fact *befor
 {
     char wchan[64];
 
-    if (before->seen == SEEN_CALL && before->call != CALL_restart_syscall &&
+    if (before->call != CALL_OTHER && before->call != CALL_restart_syscall &&
         memcmp(before->arg, now->arg, sizeof(now->arg)) == 0)
         return before->call;
     if (read_task_file(l, tid, "wchan", wchan, sizeof(wchan)) < 0)
@@ -309,15 +324,14 @@ static void take_call(struct thread_fact *f, struct thread_files *k, const struc
     if (futex_decode(call, f->arg, &f->futex)) {
         if (call == CALL_futex_waitv)
             fetch_waitv(&f->futex, l, f->tid, f->arg[0]);
+        l->words->tid = f->tid; /* this one lives */
         if (f->futex.addr)
             k->word = words_note(l->words, &f->futex, l->now);
-    } else {
-        f->futex.addr = 0;
     }
-    if (syscalls_has_fd(call))
+    if (syscalls_has_fd(call) && (int)f->arg[0] >= 0)
         resolve_fd(f, k, l);
     else
-        f->fd = -1;
+        no_fd(f);
 }
 
 static enum seen seen_as(const struct procfs_syscall *sc)
@@ -332,6 +346,13 @@ static enum seen seen_as(const struct procfs_syscall *sc)
         break;
     }
     return SEEN_CALL;
+}
+
+static void in_no_call(struct thread_fact *f, struct thread_files *k)
+{
+    k->word = NULL;
+    f->futex.addr = 0;
+    no_fd(f);
 }
 
 static void note_failure(struct thread_fact *f, const struct look *l, ssize_t err)
@@ -354,18 +375,15 @@ static bool look_fresh(struct thread_fact *f, struct thread_files *k, const stru
     if (is_gone(len))
         return false;
     if (len < 0 || !procfs_parse_syscall(buf, &sc)) {
-        k->word = NULL;
+        in_no_call(f, k);
         note_failure(f, l, len < 0 ? len : -EINVAL);
         return true;
     }
     enum seen seen = seen_as(&sc);
-    if (seen == SEEN_CALL) {
+    if (seen == SEEN_CALL)
         take_call(f, k, l, &sc);
-    } else {
-        k->word = NULL;
-        f->futex.addr = 0;
-        f->fd = -1;
-    }
+    else
+        in_no_call(f, k);
     if (l->stopped && seen != SEEN_DEAD)
         seen = SEEN_STOPPED;
     f->since = seen == SEEN_ACTIVE ? 0 : l->now;
@@ -394,11 +412,16 @@ static bool look_one(struct threads *t, size_t i, const struct look *l)
     if (is_gone(len))
         return false;
     bool have = len >= 0 && procfs_parse_schedstat(buf, &ss);
+    /* Counts never fall: without a kept file this is another thread that got the same TID. */
+    if (have && (ss.runs < f->runs || ss.run_ns < f->run_ns))
+        return false;
     if (have && sleeps_on(f, &ss, l)) {
         f->fresh = false;
         f->runq_ns = ss.wait_ns;
         if (k->word)
             words_wait(l->words, k->word, l->now);
+        if (lacks_link(f, k, l))
+            resolve_fd(f, k, l);
         return true;
     }
     if (have) {

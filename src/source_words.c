@@ -10,17 +10,38 @@
 #define MAPS_MIN_AGE  NSEC_PER_SEC /* at most one reading a second */
 #define MAX_PROBED    512          /* words of one process that probes read */
 
+/* The largest value that a glibc rwlock or timed mutex is waited for with (case "reader lets a
+ * queued writer go first", one reader). Larger ones in that call are TIDs: pthread_join. */
+#define MAX_LOCK_VAL 14
+
 /* A wait for value 0 is a condition variable or a semaphore in every layout known, and a join
  * names the thread it waits for: neither is ever "held". All else might be a lock. */
-static bool may_be_lock(const struct futex_wait *f)
+static bool may_be_lock(const struct futex_wait *f, enum region region)
 {
     if (f->cmd == FUTEX_LOCK_PI || f->cmd == 13)
         return true;
     if (f->cmd == FUTEX_WAIT_REQUEUE_PI || f->words > 1)
         return false;
     if (f->cmd == FUTEX_WAIT_BITSET && f->realtime && !f->is_private)
-        return false; /* pthread_join */
+        return region == REGION_SHARED || (f->val > 0 && f->val <= MAX_LOCK_VAL);
     return f->val != 0;
+}
+
+static enum libc_kind find_libc(const struct maps *m)
+{
+    const char *last = NULL;
+
+    for (size_t i = 0; i < m->n; i++) {
+        const char *path = m->entries[i].path;
+        if (path == last || path[0] != '/')
+            continue;
+        last = path;
+        if (maps_path_is_musl(path))
+            return LIBC_MUSL;
+        if (maps_path_is_glibc(path))
+            return LIBC_GLIBC;
+    }
+    return LIBC_UNKNOWN;
 }
 
 static void reload_maps(struct words *w, nsec_t now)
@@ -28,16 +49,8 @@ static void reload_maps(struct words *w, nsec_t now)
     if (w->maps_at && now - w->maps_at < MAPS_MIN_AGE)
         return;
     w->maps_at = now;
-    if (maps_load(&w->maps, w->dirfd, w->tid) < 0)
-        return;
-    w->libc = LIBC_UNKNOWN;
-    for (size_t i = 0; i < w->maps.n && w->libc == LIBC_UNKNOWN; i++) {
-        const char *path = w->maps.entries[i].path;
-        if (maps_path_is_musl(path))
-            w->libc = LIBC_MUSL;
-        else if (maps_path_is_glibc(path))
-            w->libc = LIBC_GLIBC;
-    }
+    if (maps_load(&w->maps, w->dirfd, w->tid) == 0)
+        w->libc = find_libc(&w->maps);
 }
 
 static enum region region_of(const struct map_entry *e)
@@ -114,9 +127,7 @@ struct word *words_note(struct words *w, const struct futex_wait *f, nsec_t now)
         word->addr = f->addr;
         HASH_ADD(hh, w->by_addr, addr, sizeof(word->addr), word);
     }
-    if (word->region == REGION_UNKNOWN)
-        locate(w, word, now);
-    if (!word->maybe_lock && may_be_lock(f) && w->nprobed < MAX_PROBED) {
+    if (!word->maybe_lock && may_be_lock(f, word->region) && w->nprobed < MAX_PROBED) {
         word->maybe_lock = true;
         w->probed = xgrow(w->probed, &w->probed_cap, w->nprobed + 1, sizeof(*w->probed));
         w->probed[w->nprobed++] = word;
@@ -131,6 +142,9 @@ void words_wait(struct words *w, struct word *word, nsec_t now)
     if (word->waiters++ == 0) {
         w->waited = xgrow(w->waited, &w->waited_cap, w->nwaited + 1, sizeof(*w->waited));
         w->waited[w->nwaited++] = word;
+        /* The map may have been read too lately to be read again when this word was new. */
+        if (word->region == REGION_UNKNOWN)
+            locate(w, word, now);
     }
     word->last_waited = now;
 }
@@ -146,6 +160,9 @@ static void window_plan(const struct word *word, struct word_view *view, struct 
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t lo = word->addr - WORD_BEFORE, hi = word->addr + WORD_AFTER;
     uint64_t plo = word->addr & ~(page - 1), phi = plo + page;
+    /* At either end of the address space there is no word: nothing is asked for. */
+    if (lo > hi || phi < plo)
+        lo = hi = plo = phi = 0;
     uint64_t cut[4] = {lo, MAX(lo, plo), MIN(hi, phi), hi};
 
     for (int i = 0; i < 3; i++) {
