@@ -1,0 +1,504 @@
+/* unit_column - the table of columns, choices of them, cells, and the order of rows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "snap_build.h"
+
+static const struct snap_holder io_write = {
+    .pid = 16147,
+    .tid = 16149,
+    .comm = "io_write",
+    .state = THREAD_DISK,
+    .state_known = true,
+    .confidence = CONF_CONFIRMED,
+};
+
+static void assert_cell(enum column c, const struct snap_lock *l, const char *want)
+{
+    char text[512];
+
+    assert_string_equal(column_text(text, sizeof(text), c, l, true), want);
+}
+
+static void assert_holder(struct snap_holder h, size_t n, const char *want)
+{
+    struct snap_holder several[4] = {h, h, h, h};
+    struct snap_lock l = blank_lock("l", KIND_MUTEX);
+
+    l.holders = several;
+    l.nholders = n;
+    assert_cell(COL_HOLDER, &l, want);
+}
+
+/* Names and sets --------------------------------------------------------------------------- */
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_int_equal(column_by_name("wait", 4), COL_WAITERS);
+    assert_int_equal(column_by_name("waiter", 4), COL_WAITERS);
+    assert_int_equal(column_by_name("BUSY", 4), COL_BUSY);
+    assert_int_equal(column_by_name("wai", 3), -1);
+    assert_int_equal(column_by_name("waits", 5), -1);
+    assert_int_equal(column_by_name("", 0), -1);
+    for (enum column c = 0; c < COLUMNS_COUNT; c++) {
+        const struct column_info *info = column_info(c);
+        assert_int_equal(column_by_name(info->name, strlen(info->name)), c);
+        assert_true(info->width == 0 || info->width >= (int)strlen(info->header));
+    }
+}
+
+static bool has(const struct column_set *set, enum column c)
+{
+    for (size_t i = 0; i < set->n; i++)
+        if (set->cols[i] == c)
+            return true;
+    return false;
+}
+
+/* Cells that are left for the last column. */
+static int rest(const struct column_set *set)
+{
+    int left = set->screen;
+
+    for (size_t i = 0; i + 1 < set->n; i++)
+        left -= column_width(set, i) + 1;
+    return left;
+}
+
+static void test_default_at_80(void **state)
+{
+    static const enum column want[] = {COL_WAITERS, COL_AVG1, COL_AVG10,  COL_AVG60,
+                                       COL_BUSY,    COL_KIND, COL_HOLDER, COL_LOCK};
+    struct column_set set;
+
+    (void)state;
+    column_set_default(&set, 80);
+    assert_int_equal(set.n, sizeof(want) / sizeof(want[0]));
+    assert_memory_equal(set.cols, want, sizeof(want));
+    assert_true(rest(&set) >= 18);
+}
+
+static void test_default_fits_every_width(void **state)
+{
+    struct column_set set;
+
+    (void)state;
+    for (int width = 46; width <= 300; width++) {
+        column_set_default(&set, width);
+        assert_true(rest(&set) >= (width >= 80 ? 18 : 10));
+        assert_true(has(&set, COL_WAITERS) && has(&set, COL_HOLDER));
+        assert_int_equal(set.cols[set.n - 1], COL_LOCK);
+        assert_int_equal(column_width(&set, set.n - 1), 0);
+    }
+    assert_true(has(&set, COL_MAX) && has(&set, COL_AGE) && has(&set, COL_SHARE));
+    column_set_default(&set, 0);
+    assert_true(set.n > 0);
+}
+
+static void test_wide_screens_cut_no_kind(void **state)
+{
+    struct column_set set;
+
+    (void)state;
+    column_set_default(&set, 120);
+    for (size_t i = 0; i < set.n; i++)
+        if (set.cols[i] == COL_KIND)
+            for (enum lock_kind k = 0; k < LOCK_KINDS; k++)
+                assert_true((int)strlen(lock_kind_name(k)) <= column_width(&set, i));
+}
+
+static void test_parse_list(void **state)
+{
+    struct column_set set;
+    char err[128] = "";
+
+    (void)state;
+    assert_true(column_set_parse(&set, "lock,wait,10s,wait", 80, err, sizeof(err)));
+    assert_int_equal(set.n, 3);
+    assert_int_equal(set.cols[0], COL_LOCK);
+    assert_int_equal(set.cols[1], COL_WAITERS);
+    assert_int_equal(set.cols[2], COL_AVG10);
+    assert_true(column_width(&set, 0) >= 18); /* others stand behind it */
+    assert_int_equal(column_width(&set, 1), column_info(COL_WAITERS)->width);
+    assert_true(column_set_parse(&set, "LOCK", 80, err, sizeof(err)));
+    assert_int_equal(set.n, 1);
+    assert_string_equal(err, "");
+}
+
+static void test_parse_addition(void **state)
+{
+    struct column_set set, normal;
+    char err[128];
+
+    (void)state;
+    column_set_default(&normal, 80);
+    assert_true(column_set_parse(&set, "+share,+pid,+wait", 80, err, sizeof(err)));
+    assert_int_equal(set.n, normal.n + 2);
+    assert_memory_equal(set.cols, normal.cols, (normal.n - 1) * sizeof(set.cols[0]));
+    assert_int_equal(set.cols[normal.n - 1], COL_SHARE);
+    assert_int_equal(set.cols[normal.n], COL_PID);
+    assert_int_equal(set.cols[normal.n + 1], COL_LOCK);
+    assert_true(column_set_parse(&set, "+class,pid", 80, err, sizeof(err)));
+    assert_int_equal(set.n, normal.n + 2);
+}
+
+static void test_parse_refuses(void **state)
+{
+    static const char *const bad[] = {"",         "+",         ",",      "wait,",  ",wait",
+                                      "wait,,1s", "wait lock", "nosuch", "wait,+", "wait,\033[1m"};
+    struct column_set set;
+    char err[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        err[0] = '\0';
+        assert_false(column_set_parse(&set, bad[i], 80, err, sizeof(err)));
+        assert_non_null(strstr(err, "no column is named"));
+        assert_null(strchr(err, '\033'));
+    }
+    column_set_parse(&set, "wait,nosuch,lock", 80, err, sizeof(err));
+    assert_non_null(strstr(err, "'nosuch'"));
+}
+
+/* All columns at once, and more items than there are columns. */
+static void test_parse_everything_twice(void **state)
+{
+    char list[512] = "+lock", err[64];
+    struct column_set set;
+
+    (void)state;
+    for (int round = 0; round < 2; round++)
+        for (enum column c = 0; c < COLUMNS_COUNT; c++) {
+            strcat(list, ",+");
+            strcat(list, column_info(c)->name);
+        }
+    assert_true(column_set_parse(&set, list, 80, err, sizeof(err)));
+    assert_int_equal(set.n, COLUMNS_COUNT);
+    assert_int_equal(set.cols[set.n - 1], COL_LOCK);
+}
+
+/* Cells ------------------------------------------------------------------------------------ */
+
+static void test_numbers(void **state)
+{
+    const struct snap_waiter waiters[] = {{.age_ms = 18.4}, {.age_ms = NAN}, {.age_ms = 1200}};
+    struct snap_lock l = blank_lock("l", KIND_MUTEX);
+
+    (void)state;
+    l.waiters = 31;
+    l.waiters_max = 5;
+    l.waiters_avg_1s = 30.24;
+    l.waiters_avg_60s = 0;
+    l.busy = 0.978;
+    l.wait_share = 1;
+    l.waiter_threads = waiters;
+    l.nwaiter_threads = 3;
+    assert_cell(COL_WAITERS, &l, "31");
+    assert_cell(COL_MAX, &l, "5");
+    assert_cell(COL_AVG1, &l, "30.2");
+    assert_cell(COL_AVG10, &l, "-");
+    assert_cell(COL_AVG60, &l, "0.0");
+    assert_cell(COL_BUSY, &l, "98");
+    assert_cell(COL_SHARE, &l, "100");
+    assert_cell(COL_AGE, &l, "1.2s");
+    assert_cell(COL_PID, &l, "16147");
+}
+
+static void test_unknown_numbers(void **state)
+{
+    struct snap_lock l = blank_lock("l", KIND_MUTEX);
+
+    (void)state;
+    l.waiters = l.waiters_max = -1;
+    l.pid = -1;
+    for (enum column c = 0; c < COLUMNS_COUNT; c++)
+        if (column_info(c)->right)
+            assert_cell(c, &l, "-");
+}
+
+static void test_kind_and_class(void **state)
+{
+    struct snap_lock l = blank_lock("l", KIND_MUTEX);
+
+    (void)state;
+    l.kind = KIND_FLOCK;
+    l.class = CLASS_FILELOCK;
+    assert_cell(COL_KIND, &l, "flock");
+    assert_cell(COL_CLASS, &l, "filelock");
+    l.confidence = CONF_LIKELY;
+    assert_cell(COL_KIND, &l, "flock");
+    l.confidence = CONF_UNKNOWN;
+    assert_cell(COL_KIND, &l, "flock?");
+}
+
+static void test_lock_cell(void **state)
+{
+    struct snap_lock l = blank_lock("l", KIND_MUTEX);
+
+    (void)state;
+    assert_cell(COL_LOCK, &l, "-");
+    l.address = 0x7f00000a0040;
+    assert_cell(COL_LOCK, &l, "0x7f00000a0040");
+    l.path = "/dev/shm/pool";
+    assert_cell(COL_LOCK, &l, "/dev/shm/pool 0x7f00000a0040");
+    l.class = CLASS_FILELOCK;
+    assert_cell(COL_LOCK, &l, "/dev/shm/pool");
+    l.class = CLASS_LOCK;
+    l.name = "buf_pool+0x40";
+    assert_cell(COL_LOCK, &l, "buf_pool+0x40");
+    l.name = "a\033[2Jb\n\xff";
+    assert_cell(COL_LOCK, &l, "a\\x1b[2Jb\\n\\xff");
+    l.name = "";
+    assert_cell(COL_LOCK, &l, "-");
+}
+
+static void test_holder_cell(void **state)
+{
+    struct snap_holder h = io_write;
+
+    (void)state;
+    assert_holder(h, 0, "-");
+    assert_holder(h, 1, "io_write 16149 disk");
+    assert_holder(h, 3, "io_write 16149 disk +2");
+    h.confidence = CONF_LIKELY;
+    assert_holder(h, 1, "io_write 16149 disk?");
+    assert_holder(h, 2, "io_write 16149 disk? +1");
+    h.state_known = false;
+    assert_holder(h, 1, "io_write 16149?");
+    h.confidence = CONF_CONFIRMED;
+    h.gone = true;
+    assert_holder(h, 1, "io_write 16149 gone");
+    h.comm[0] = '\0';
+    assert_holder(h, 1, "16149 gone");
+    h.tid = -1;
+    assert_holder(h, 1, "16147 gone");
+}
+
+static void test_unnamed_holder_cell(void **state)
+{
+    struct snap_holder h = {.pid = -1, .tid = -1, .age_ms = NAN};
+
+    (void)state;
+    assert_holder(h, 1, "-");
+    h.detail = "not recorded by this lock";
+    assert_holder(h, 1, "? (not recorded)");
+    h.detail = "3 readers, not recorded";
+    assert_holder(h, 1, "? (not recorded)");
+    h.detail = "outside\nthis namespace";
+    assert_holder(h, 1, "? outside\\nthis namespace");
+}
+
+static void test_every_cell_survives_a_small_buffer(void **state)
+{
+    struct snap_lock l = blank_lock("l", KIND_MUTEX);
+
+    (void)state;
+    l.holders = &io_write;
+    l.nholders = 1;
+    l.path = "/data/very/long";
+    l.address = 1;
+    for (size_t size = 1; size < 40; size++)
+        for (enum column c = 0; c < COLUMNS_COUNT; c++) {
+            char *cell = malloc(size);
+            assert_true(strlen(column_text(cell, size, c, &l, false)) < size);
+            assert_true(strlen(column_cell(cell, size, c, &l, 10, false)) < size);
+            free(cell);
+        }
+}
+
+static void test_fitted_cells(void **state)
+{
+    struct snap_lock l = blank_lock("l", KIND_MUTEX);
+    char cell[256];
+
+    (void)state;
+    l.waiters = 31;
+    l.kind = KIND_MUTEX_RECURSIVE;
+    l.holders = &io_write;
+    l.nholders = 1;
+    assert_string_equal(column_cell(cell, 256, COL_WAITERS, &l, 6, true), "    31");
+    assert_string_equal(column_cell(cell, 256, COL_WAITERS, NULL, 6, true), "  WAIT");
+    assert_string_equal(column_cell(cell, 256, COL_KIND, NULL, 6, true), "KIND  ");
+    assert_string_equal(column_cell(cell, 256, COL_KIND, &l, 9, true), "mutex-re~");
+    assert_string_equal(column_cell(cell, 256, COL_KIND, &l, 15, true), "mutex-recursive");
+    assert_string_equal(column_cell(cell, 256, COL_KIND, &l, 17, true), "mutex-recursive  ");
+    assert_string_equal(column_cell(cell, 256, COL_KIND, &l, 0, true), "mutex-recursive");
+    l.confidence = CONF_UNKNOWN;
+    assert_string_equal(column_cell(cell, 256, COL_KIND, &l, 9, true), "mutex-r~?");
+    assert_string_equal(column_cell(cell, 256, COL_KIND, &l, 16, true), "mutex-recursive?");
+    assert_string_equal(column_cell(cell, 256, COL_HOLDER, &l, 22, true), "io_write 16149 disk   ");
+}
+
+/* The TID is what the reader needs: the name gives way. */
+static void test_long_holder_keeps_its_tid(void **state)
+{
+    struct snap_holder h = io_write;
+    struct snap_lock l = blank_lock("l", KIND_MUTEX);
+    char cell[256];
+
+    (void)state;
+    strcpy(h.comm, "connection-hand");
+    h.tid = 4194303;
+    h.state = THREAD_RUNNING;
+    l.holders = &h;
+    l.nholders = 1;
+    assert_string_equal(column_cell(cell, 256, COL_HOLDER, &l, 22, true), "conne~ 4194303 running");
+    assert_string_equal(column_cell(cell, 256, COL_HOLDER, &l, 31, true),
+                        "connection-hand 4194303 running");
+    assert_string_equal(column_cell(cell, 256, COL_HOLDER, &l, 10, true), "con~ 4194~");
+}
+
+static bool utf8_locale(void)
+{
+    return setlocale(LC_CTYPE, "C.UTF-8") || setlocale(LC_CTYPE, "C.utf8");
+}
+
+static void test_widths_in_utf8(void **state)
+{
+    char s[64];
+
+    (void)state;
+    if (!utf8_locale())
+        skip();
+    assert_int_equal(text_cells(""), 0);
+    assert_int_equal(text_cells("abc"), 3);
+    assert_int_equal(text_cells("h\u00e9llo"), 5);
+    assert_int_equal(text_cells("\u65e5\u672c"), 4);
+    assert_int_equal(text_cells("e\u0301"), 1);
+    assert_int_equal(text_cells("a\xff\xfe"), 3);
+    assert_int_equal(text_cells("a\xe6\x97"), 3); /* broken off in a character */
+    text_cut(strcpy(s, "\u65e5\u672c\u8a9e"), sizeof(s), 6, false);
+    assert_string_equal(s, "\u65e5\u672c\u8a9e");
+    text_cut(strcpy(s, "\u65e5\u672c\u8a9e"), sizeof(s), 5, false);
+    assert_string_equal(s, "\u65e5\u672c\u2026");
+    text_cut(strcpy(s, "\u65e5\u672c\u8a9e"), sizeof(s), 4, true);
+    assert_string_equal(s, "\u65e5~");
+    text_cut(strcpy(s, "abc"), sizeof(s), 1, false);
+    assert_string_equal(s, "\u2026");
+    text_cut(strcpy(s, "abc"), 4, 2, false); /* the mark needs 3 bytes and a NUL */
+    assert_string_equal(s, "\u2026");
+    text_cut(strcpy(s, "abc"), sizeof(s), 0, false);
+    assert_string_equal(s, "abc");
+}
+
+static void test_widths_in_c_locale(void **state)
+{
+    char s[16];
+
+    (void)state;
+    setlocale(LC_CTYPE, "C");
+    assert_int_equal(text_cells("h\u00e9llo"), 6);
+    text_cut(strcpy(s, "h\u00e9llo"), sizeof(s), 4, true);
+    assert_string_equal(s, "h\u00e9~");
+}
+
+static void test_double_width_cells_line_up(void **state)
+{
+    struct snap_holder h = io_write;
+    struct snap_lock l = blank_lock("l", KIND_MUTEX);
+    char cell[256];
+
+    (void)state;
+    if (!utf8_locale())
+        skip();
+    strcpy(h.comm, "\u65e5\u672c\u8a9e\u65e5");
+    l.holders = &h;
+    l.nholders = 1;
+    for (int width = 1; width < 40; width++)
+        assert_int_equal(text_cells(column_cell(cell, 256, COL_HOLDER, &l, width, false)), width);
+}
+
+/* Order ------------------------------------------------------------------------------------ */
+
+static void test_order_of_numbers(void **state)
+{
+    struct snap_lock a = blank_lock("a", KIND_MUTEX), b = blank_lock("b", KIND_MUTEX),
+                     c = blank_lock("c", KIND_MUTEX);
+
+    (void)state;
+    a.waiters_avg_10s = 2;
+    b.waiters_avg_10s = 30;
+    assert_true(column_compare(COL_AVG10, &b, &a) < 0);
+    assert_true(column_compare(COL_AVG10, &a, &b) > 0);
+    assert_true(column_compare(COL_AVG10, &a, &c) < 0); /* unknown is last, and not first */
+    assert_true(column_compare(COL_AVG10, &c, &a) > 0);
+    assert_true(column_compare(COL_AVG60, &a, &b) < 0); /* both unknown: by id */
+    b.waiters_avg_10s = 2;
+    assert_true(column_compare(COL_AVG10, &a, &b) < 0);
+    assert_int_equal(column_compare(COL_AVG10, &a, &a), 0);
+}
+
+static void test_order_of_texts(void **state)
+{
+    struct snap_lock a = blank_lock("z", KIND_MUTEX), b = blank_lock("y", KIND_MUTEX),
+                     c = blank_lock("a", KIND_MUTEX);
+
+    (void)state;
+    a.name = "alpha";
+    b.name = "beta";
+    assert_true(column_compare(COL_LOCK, &a, &b) < 0);
+    assert_true(column_compare(COL_LOCK, &b, &c) < 0);
+    assert_true(column_compare(COL_LOCK, &c, &a) > 0);
+    assert_true(column_compare(COL_KIND, &c, &a) < 0);
+}
+
+static void test_sorted_leaves_sync_out(void **state)
+{
+    struct snap_lock locks[] = {blank_lock("a", KIND_MUTEX), blank_lock("b", KIND_MUTEX),
+                                blank_lock("c", KIND_MUTEX), blank_lock("d", KIND_MUTEX)};
+    struct snapshot s = {.locks = locks, .nlocks = 4}, empty = {0};
+    const struct snap_lock *out[4] = {0};
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        locks[i].waiters = i;
+    locks[0].class = CLASS_KERNEL;
+    locks[1].class = CLASS_SYNC;
+    locks[2].class = CLASS_FILELOCK;
+    assert_int_equal(column_sorted(&s, COL_WAITERS, false, out), 3);
+    assert_string_equal(out[0]->id, "d");
+    assert_string_equal(out[1]->id, "c");
+    assert_string_equal(out[2]->id, "a");
+    assert_int_equal(column_sorted(&s, COL_WAITERS, true, out), 4);
+    assert_string_equal(out[2]->id, "b");
+    assert_int_equal(column_sorted(&empty, COL_LOCK, true, out), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_default_at_80),
+        cmocka_unit_test(test_default_fits_every_width),
+        cmocka_unit_test(test_wide_screens_cut_no_kind),
+        cmocka_unit_test(test_parse_list),
+        cmocka_unit_test(test_parse_addition),
+        cmocka_unit_test(test_parse_refuses),
+        cmocka_unit_test(test_parse_everything_twice),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_unknown_numbers),
+        cmocka_unit_test(test_kind_and_class),
+        cmocka_unit_test(test_lock_cell),
+        cmocka_unit_test(test_holder_cell),
+        cmocka_unit_test(test_unnamed_holder_cell),
+        cmocka_unit_test(test_every_cell_survives_a_small_buffer),
+        cmocka_unit_test(test_fitted_cells),
+        cmocka_unit_test(test_long_holder_keeps_its_tid),
+        cmocka_unit_test(test_widths_in_utf8),
+        cmocka_unit_test(test_widths_in_c_locale),
+        cmocka_unit_test(test_double_width_cells_line_up),
+        cmocka_unit_test(test_order_of_numbers),
+        cmocka_unit_test(test_order_of_texts),
+        cmocka_unit_test(test_sorted_leaves_sync_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
