@@ -38,8 +38,8 @@ struct snapshot *monitor_take(struct monitor *m);
 /* True when every watched process has ended and the last snapshot has been taken. */
 bool monitor_ended(const struct monitor *m);
 
-/* Stops and joins the thread, frees everything. A thread that hangs in the kernel for seconds is left
- * behind with its memory, and that is said. NULL is allowed. */
+/* Stops and joins the thread, frees everything. A thread that hangs in the kernel for seconds is
+ * left behind with its memory, and that is said. NULL is allowed. */
 void monitor_stop(struct monitor *m);
 
 #endif

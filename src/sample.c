@@ -57,7 +57,7 @@ static bool decode_futex_wait(const uint64_t arg[6], struct futex_wait *out)
     return out->addr != 0;
 }
 
-bool futex_decode(enum call call, const uint64_t arg[6], struct futex_wait *out)
+static bool decode(enum call call, const uint64_t arg[6], struct futex_wait *out)
 {
     *out = (struct futex_wait){.words = 1};
     switch (call) {
@@ -74,4 +74,13 @@ bool futex_decode(enum call call, const uint64_t arg[6], struct futex_wait *out)
     default:
         return false;
     }
+}
+
+bool futex_decode(enum call call, const uint64_t arg[6], struct futex_wait *out)
+{
+    bool waits = decode(call, arg, out);
+
+    if (!waits)
+        out->addr = 0;
+    return waits;
 }

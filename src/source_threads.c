@@ -376,7 +376,10 @@ static bool look_fresh(struct thread_fact *f, struct thread_files *k, const stru
         return false;
     if (len < 0 || !procfs_parse_syscall(buf, &sc)) {
         in_no_call(f, k);
-        note_failure(f, l, len < 0 ? len : -EINVAL);
+        if (f->tid == l->dead_leader) /* its files belong to root now */
+            f->seen = SEEN_DEAD;
+        else
+            note_failure(f, l, len < 0 ? len : -EINVAL);
         return true;
     }
     enum seen seen = seen_as(&sc);

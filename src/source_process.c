@@ -1,0 +1,306 @@
+#include "source_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "procfs.h"
+#include "xalloc.h"
+
+#define REFRESH_EVERY    (900 * NSEC_PER_MSEC) /* twice within the first second */
+#define OUTSIDER_KEPT    NSEC_PER_SEC          /* after the last request */
+#define NAMES_PER_SECOND 32
+#define SPLIT_PER_SECOND 32
+
+static struct look look_of(struct commons *s, struct process *p, nsec_t now, int *links)
+{
+    return (struct look){
+        .now = now,
+        .dirfd = p->dirfd,
+        .nested_pidns = p->fact.nested_pidns,
+        .stopped = p->stopped,
+        .no_schedstat = p->no_schedstat,
+        .dead_leader = p->leader_dead ? p->fact.pid : 0,
+        .abi = p->fact.abi,
+        .read_memory = s->read_memory,
+        .words = &p->words,
+        .slots = &s->slots,
+        .fds_left = &s->fds_left,
+        .links_left = links,
+        .self = &s->self,
+    };
+}
+
+static void read_abi(struct process *p)
+{
+    unsigned char ident[20];
+    int fd = openat(p->dirfd, "exe", O_RDONLY | O_CLOEXEC);
+
+    /* Not permitted, or deleted on a file system that forgot it: most likely as we are. */
+    p->fact.abi = ABI_NATIVE;
+    if (fd < 0)
+        return;
+    ssize_t n = pread(fd, ident, sizeof(ident), 0);
+    close(fd);
+    if (n == (ssize_t)sizeof(ident))
+        p->fact.abi = syscalls_abi_from_elf(ident, sizeof(ident));
+}
+
+static void read_namespace(struct process *p)
+{
+    char buf[4096];
+    struct procfs_status st;
+
+    if (procfs_slurp(p->dirfd, "status", buf, sizeof(buf)) >= 0 && procfs_parse_status(buf, &st))
+        p->fact.nested_pidns = st.ns_levels > 1;
+}
+
+void process_free(struct process *p, struct commons *s)
+{
+    int links = 0;
+    struct look l = look_of(s, p, 0, &links);
+
+    threads_release(&p->threads, &l);
+    words_release(&p->words);
+    close(p->dirfd);
+    s->fds_left++;
+    free(p);
+}
+
+int process_read_counters(struct process *p, struct commons *s, nsec_t now)
+{
+    char buf[1024];
+    struct procfs_stat st;
+
+    ssize_t len = procfs_slurp(p->dirfd, "stat", buf, sizeof(buf));
+    if (len < 0)
+        return (int)len;
+    if (!procfs_parse_stat(buf, (size_t)len, &st)) {
+        s->self.unreadable++;
+        return 0;
+    }
+    struct process_fact *f = &p->fact;
+    double tick_ns = 1e9 / (double)sysconf(_SC_CLK_TCK);
+    snprintf(f->comm, sizeof(f->comm), "%.*s", COMM_LEN - 1, st.comm);
+    f->start_ticks = st.start_ticks;
+    f->cpu_ns = (uint64_t)((double)(st.utime_ticks + st.stime_ticks) * tick_ns);
+    f->minflt = st.minflt;
+    f->majflt = st.majflt;
+    /* A leader that has exited has no memory; the process may still have. */
+    p->leader_dead = st.state == 'Z' || st.state == 'X';
+    f->rss_kb = p->leader_dead ? -1 : st.rss_pages * (sysconf(_SC_PAGESIZE) / 1024);
+    f->read_at = now;
+    bool stopped = st.state == 'T' || st.state == 't';
+    if (stopped != p->stopped)
+        threads_look_anew(&p->threads);
+    p->stopped = stopped;
+
+    /* A new program has a new stack, at a place of its own choice. */
+    if (p->stack_start && st.start_stack && st.start_stack != p->stack_start) {
+        f->execs++;
+        words_release(&p->words);
+        p->words.tid = p->fact.pid; /* the only thread that lives through it */
+        threads_look_anew(&p->threads);
+        for (size_t i = 0; i < p->threads.n; i++)
+            p->threads.files[i].word = NULL;
+        read_abi(p);
+    }
+    p->stack_start = st.start_stack;
+    return 0;
+}
+
+static int allowed_cpus(pid_t pid)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(pid, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+static void count_switches(struct process *p, const struct look *l)
+{
+    double part = threads_voluntary_part(&p->threads, l, SPLIT_PER_SECOND);
+    if (part >= 0)
+        p->voluntary_part = part;
+    double fresh = (double)(p->threads.switches - p->switches_seen);
+    p->switches_seen = p->threads.switches;
+    if (p->no_schedstat || p->voluntary_part < 0) {
+        p->fact.voluntary = p->fact.involuntary = -1;
+        return;
+    }
+    p->voluntary += fresh * p->voluntary_part;
+    p->involuntary += fresh * (1 - p->voluntary_part);
+    p->fact.voluntary = (int64_t)p->voluntary;
+    p->fact.involuntary = (int64_t)p->involuntary;
+}
+
+/* Once a second: what changes slowly. Returns false when the process is gone. */
+static bool refresh(struct commons *s, struct process *p, nsec_t now, int *links)
+{
+    if (p->refreshed_at && now - p->refreshed_at < REFRESH_EVERY)
+        return true;
+    p->refreshed_at = now;
+    int rc = process_read_counters(p, s, now);
+    if (rc == -ESRCH || rc == -ENOENT)
+        return false;
+    struct look l = look_of(s, p, now, links);
+    p->fact.cpus_allowed = allowed_cpus(p->fact.pid);
+    threads_rename(&p->threads, &l, NAMES_PER_SECOND);
+    count_switches(p, &l);
+    return true;
+}
+
+struct process *process_open(struct commons *s, int rootfd, pid_t pid, bool outsider)
+{
+    int dirfd = procfs_open_pid(rootfd, pid);
+
+    if (dirfd < 0) {
+        s->self.fds_short |= dirfd == -EMFILE || dirfd == -ENFILE;
+        return NULL;
+    }
+    s->fds_left--;
+    struct process *p = xcalloc(1, sizeof(*p));
+    p->dirfd = dirfd;
+    p->listed = true;
+    p->outsider = p->fact.outsider = outsider;
+    p->fact.pid = pid;
+    p->words.dirfd = dirfd;
+    p->words.tid = pid;
+    p->fact.rss_kb = p->fact.voluntary = p->fact.involuntary = -1;
+    p->voluntary_part = -1;
+    read_abi(p);
+    read_namespace(p);
+    return p;
+}
+
+/* The kernel counts run times unless it was built or booted otherwise: then every thread, though
+ * it runs, shows zeros. */
+static void check_schedstat(struct commons *s, struct process *p)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < p->threads.n && !any; i++)
+        any = p->threads.facts[i].runs != 0 || p->threads.facts[i].run_ns != 0;
+    p->no_schedstat = p->threads.n > 0 && !any;
+    s->self.no_schedstat = p->no_schedstat;
+}
+
+/* Of an outsider nothing is promised. */
+static void note_memory(const struct process *p, struct commons *s, int rc)
+{
+    if (p->outsider)
+        return;
+    if (rc == -EPERM || rc == -EACCES || rc == -ENOSYS) {
+        s->self.no_memory = true;
+        s->self.denied_errno = -rc;
+    }
+}
+
+static void end_process(struct commons *s, struct process *p)
+{
+    int links = 0;
+    struct look l = look_of(s, p, 0, &links);
+
+    p->fact.ended = true;
+    threads_release(&p->threads, &l);
+    words_release(&p->words);
+}
+
+/* Finds a living thread through which memory can be read. False when there is none left: only
+ * the remains of a leader, waiting to be reaped. */
+static bool find_living(struct process *p)
+{
+    for (size_t i = 0; i < p->threads.n; i++) {
+        if (p->threads.facts[i].seen != SEEN_DEAD) {
+            p->words.tid = p->threads.facts[i].tid;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Returns false when the process is gone. A list that cannot be read for another reason (no
+ * descriptor is left) stays as it was. */
+static bool list_threads(struct commons *s, struct process *p, const struct look *l)
+{
+    ssize_t n = threads_list(&p->threads, l);
+
+    if (n >= 0)
+        return n > 0;
+    if (n == -ESRCH || n == -ENOENT)
+        return false;
+    s->self.unreadable++;
+    return true;
+}
+
+void process_sweep(struct process *p, struct commons *s, nsec_t now, int *links)
+{
+    struct look l = look_of(s, p, now, links);
+
+    if (p->fact.ended)
+        return;
+    if (!p->listed || (p->outsider && now - p->wanted_at > OUTSIDER_KEPT)) {
+        end_process(s, p);
+        return;
+    }
+    if (!p->outsider && !list_threads(s, p, &l)) {
+        end_process(s, p);
+        return;
+    }
+    if (p->threads.n == 0 && !p->outsider)
+        return; /* the list could not be read */
+    /* First what may change how threads are looked at: stopped, another program. */
+    if (!refresh(s, p, now, links)) {
+        end_process(s, p);
+        return;
+    }
+    l = look_of(s, p, now, links);
+    threads_look(&p->threads, &l);
+    /* All that were known may have made room for others since they were listed. */
+    if (!find_living(p) && p->threads.stale && !p->outsider && list_threads(s, p, &l))
+        threads_look(&p->threads, &l);
+    if (!find_living(p)) {
+        end_process(s, p);
+        return;
+    }
+    check_schedstat(s, p);
+    note_memory(p, s, words_read_late(&p->words, s->read_memory));
+}
+
+void process_read_early(struct process *p, struct commons *s)
+{
+    note_memory(p, s, words_read_early(&p->words, s->read_memory));
+}
+
+void process_want_thread(struct process *p, struct commons *s, pid_t tid, nsec_t now)
+{
+    int links = 0;
+
+    p->wanted_at = now;
+    for (size_t i = 0; i < p->threads.n; i++) {
+        if (p->threads.facts[i].tid == tid)
+            return;
+    }
+    struct look l = look_of(s, p, now, &links);
+    threads_add(&p->threads, &l, tid);
+}
+
+/* A leader that has exited may not be looked at though others may: two threads tell. */
+int process_refusal(const struct process *p)
+{
+    char path[64], buf[256];
+    pid_t *ids = NULL;
+    size_t cap = 0;
+    ssize_t n = procfs_list_ids(p->dirfd, "task", &ids, &cap), len = 0;
+
+    for (ssize_t i = 0; i < MIN(n, 2); i++) {
+        snprintf(path, sizeof(path), "task/%d/syscall", ids[i]);
+        len = procfs_slurp(p->dirfd, path, buf, sizeof(buf));
+        if (len != -EPERM && len != -EACCES)
+            break;
+    }
+    free(ids);
+    return len == -EPERM || len == -EACCES ? (int)-len : 0;
+}
