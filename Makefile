@@ -1,5 +1,9 @@
-# lock-top: make all | demo | test | test-real | bench | install | uninstall | clean
-#   V=1 shows commands; CC=clang; SAN=address,undefined or SAN=thread; prefix, DESTDIR.
+# make            builds build/lock-top
+# make demo       opens it on a bundled program with a contended mutex
+# make test       builds everything and runs all tests; make test-real adds real servers
+# make bench      measures cost and harm on this machine
+# make install    with prefix=/usr/local and DESTDIR=; make uninstall takes it away again
+# V=1 shows the commands; CC=clang; SAN=address,undefined or SAN=thread builds beside the others.
 
 VERSION := 0.1.0
 prefix  ?= /usr/local
@@ -53,11 +57,14 @@ LOADS  := $(patsubst tests/workloads/%.c,%,$(wildcard tests/workloads/*.c))
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
-.PHONY: completion all demo test test-real bench unit workloads install uninstall clean deps deps-test deps-real
+.PHONY: help completion all demo test test-real bench unit workloads install uninstall clean deps deps-test deps-real
 .DELETE_ON_ERROR:
 .SECONDARY:
 
 all: $(BUILD)/lock-top
+
+help:
+	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
 
 $(BUILD)/lock-top: $(BUILD)/src/main.o $(UIOBJ) $(BUILD)/liblocktop.a
 	$(call say,LD,$@)
@@ -124,7 +131,7 @@ deps-real:
 	@contrib/deps.sh --test --real
 
 demo: deps
-	@$(MAKE) --no-print-directory all workloads
+	@$(MAKE) --no-print-directory -s all $(BUILD)/workloads/demo
 	@contrib/demo.sh $(BUILD)
 
 test: deps-test

@@ -38,15 +38,15 @@ static int read_yama_scope(int rootfd)
     return text[0] >= '0' && text[0] <= '9' ? text[0] - '0' : -1;
 }
 
-/* A link that may not be read counts as another namespace: in ours, whoever has CAP_SYS_PTRACE
- * could read it, and nobody else is asked about namespaces. */
-static bool shares_userns(int rootfd, int dirfd)
+/* -1 when a link may not be read. */
+static int shares_userns(int rootfd, int dirfd)
 {
     char ours[64], theirs[64];
 
-    return procfs_readlink(rootfd, "self/ns/user", ours, sizeof(ours)) > 0 &&
-           procfs_readlink(dirfd, "ns/user", theirs, sizeof(theirs)) > 0 &&
-           strcmp(ours, theirs) == 0;
+    if (procfs_readlink(rootfd, "self/ns/user", ours, sizeof(ours)) <= 0 ||
+        procfs_readlink(dirfd, "ns/user", theirs, sizeof(theirs)) <= 0)
+        return -1;
+    return strcmp(ours, theirs) == 0;
 }
 
 static void collect_status(int dirfd, struct caps_facts *out)
@@ -91,6 +91,7 @@ void caps_collect(int rootfd, pid_t pid, struct caps_facts *out)
         .my_uid = (long)geteuid(),
         .target_uid = directory_owner(rootfd, pid),
         .have_ptrace_cap = has_ptrace_cap(rootfd),
+        .same_userns = -1,
         .yama_scope = read_yama_scope(rootfd),
         .dumpable = true,
     };
@@ -115,7 +116,7 @@ struct refusal {
 
 static void explain_capable(char *dst, size_t size, const struct refusal *r)
 {
-    if (!r->facts->same_userns)
+    if (r->facts->same_userns == 0)
         snprintf(dst, size,
                  "%s lives in another user namespace, where your CAP_SYS_PTRACE does not count: "
                  "run lock-top as root on the host, outside this container",
@@ -124,8 +125,8 @@ static void explain_capable(char *dst, size_t size, const struct refusal *r)
         snprintf(
             dst, size,
             "you have CAP_SYS_PTRACE, yet the kernel does not let you look into %s: a seccomp "
-            "filter or a security module (SELinux, AppArmor, a container's profile) forbids it",
-            r->who);
+            "filter or a security module (SELinux, AppArmor, a container's profile) forbids it%s",
+            r->who, r->facts->same_userns < 0 ? ", or it lives in another user namespace" : "");
 }
 
 static void explain_other_user(char *dst, size_t size, const struct refusal *r)

@@ -13,7 +13,7 @@
 struct caps_facts {
     long my_uid, target_uid; /* effective uids */
     bool have_ptrace_cap;    /* CAP_SYS_PTRACE effective here */
-    bool same_userns;        /* the target lives in our user namespace, and we may know it */
+    int same_userns;      /* the target lives in our user namespace: 1, 0; -1: not to be told */
     int yama_scope;          /* kernel.yama.ptrace_scope, -1: no yama */
     bool dumpable;           /* the files in /proc/PID belong to the target's uid, not to root;
                                 always true for a target of root */

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "fmt.h"
 
 /* Room for any cell: a path of PATH_MAX bytes. */
+#define NEVER INT_MAX /* no screen is wide enough */
 #define CELL_SIZE 4096
 
 /* A column that usually takes the rest of the line, when others stand behind it. */
@@ -36,32 +38,38 @@ const struct column_info *column_info(enum column c)
     return &table[c].info;
 }
 
+static bool is_name(const char *known, const char *name, size_t len)
+{
+    return strlen(known) == len && strncasecmp(known, name, len) == 0;
+}
+
 int column_by_name(const char *name, size_t len)
 {
     for (size_t c = 0; c < COLUMNS_COUNT; c++)
-        if (strlen(table[c].info.name) == len && strncasecmp(table[c].info.name, name, len) == 0)
+        if (is_name(table[c].info.name, name, len) || is_name(table[c].info.header, name, len))
             return (int)c;
     return -1;
 }
 
 /* Sets ------------------------------------------------------------------------------------- */
 
-void column_set_default(struct column_set *set, int width)
+void column_set_default(struct column_set *set, int width, bool many)
 {
     /* What each column is worth: the narrowest screen that still shows it. */
     static const struct {
         enum column column;
-        int screen;
+        int screen, screen_many;
     } wanted[] = {
-        {COL_WAITERS, 0}, {COL_AVG1, 72},  {COL_AVG10, 0},   {COL_AVG60, 80},
-        {COL_MAX, 90},    {COL_BUSY, 56},  {COL_SHARE, 110}, {COL_AGE, 100},
-        {COL_KIND, 64},   {COL_HOLDER, 0}, {COL_LOCK, 0},
+        {COL_WAITERS, 0, 0},   {COL_AVG1, 72, 80},     {COL_AVG10, 0, 0},
+        {COL_AVG60, 80, 90},   {COL_MAX, 90, 100},     {COL_BUSY, 56, 64},
+        {COL_SHARE, 110, 120}, {COL_AGE, 100, 110},    {COL_KIND, 64, 72},
+        {COL_PID, NEVER, 40},  {COL_HOLDER, 0, 0},     {COL_LOCK, 0, 0},
     };
 
     set->n = 0;
     set->screen = width;
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
-        if (width >= wanted[i].screen)
+        if (width >= (many ? wanted[i].screen_many : wanted[i].screen))
             set->cols[set->n++] = wanted[i].column;
 }
 
@@ -93,11 +101,12 @@ static void set_add(struct column_set *set, enum column c, bool keep)
     }
 }
 
-bool column_set_parse(struct column_set *set, const char *list, int width, char *err, size_t n)
+bool column_set_parse(struct column_set *set, const char *list, int width, bool many, char *err,
+                      size_t n)
 {
     bool adding = list[0] == '+';
 
-    column_set_default(set, width);
+    column_set_default(set, width, many);
     if (!adding)
         set->n = 0;
     for (const char *item = list;; item++) {
@@ -130,7 +139,7 @@ static double oldest_wait_ms(const struct snap_lock *l)
 
     for (size_t i = 0; i < l->nwaiter_threads; i++)
         oldest = fmax(oldest, l->waiter_threads[i].age_ms);
-    return oldest;
+    return oldest > 0 ? oldest : NAN; /* seen for the first time: nothing is known yet */
 }
 
 /* The value of a column of numbers, NaN when unknown. */
@@ -181,7 +190,7 @@ static char *number_text(char *dst, size_t size, enum value_type type, double v)
 /* WIDTH is what the whole cell may take, 0: any. The mark of doubt is never cut off. */
 static char *kind_text(char *dst, size_t size, const struct snap_lock *l, int width, bool ascii)
 {
-    const char *doubt = l->confidence == CONF_UNKNOWN ? "?" : "";
+    const char *doubt = l->confidence < CONF_CONFIRMED ? "?" : "";
     char name[32];
 
     copy(name, sizeof(name), lock_kind_name(l->kind));
@@ -212,7 +221,7 @@ static char *unnamed_holder(char *dst, size_t size, const struct snap_holder *h,
         return copy(dst, size, "-");
     if (strstr(h->detail, "not recorded"))
         return copy(dst, size, "? (not recorded)");
-    size_t len = strlen(copy(dst, size, "? "));
+    size_t len = strlen(copy(dst, size, h->gone ? "" : "? "));
     fmt_safe(dst + len, size - len, h->detail, strlen(h->detail), ascii);
     return dst;
 }
@@ -221,7 +230,7 @@ static char *unnamed_holder(char *dst, size_t size, const struct snap_holder *h,
 static char *holder_text(char *dst, size_t size, const struct snap_lock *l, int width, bool ascii)
 {
     if (l->nholders == 0)
-        return copy(dst, size, "-");
+        return copy(dst, size, l->held == 0 ? "free now" : "-");
     const struct snap_holder *h = &l->holders[0];
     pid_t id = h->tid > 0 ? h->tid : h->pid;
     if (id <= 0)

@@ -24,7 +24,7 @@ struct column_info {
 };
 const struct column_info *column_info(enum column c);
 
-/* The column of that name (upper or lower case), or -1. */
+/* The column of that name or header (upper or lower case), or -1. */
 int column_by_name(const char *name, size_t len);
 
 /* A choice of columns, in order. */
@@ -33,11 +33,12 @@ struct column_set {
     size_t n;
     int screen; /* cells of the screen it was made for; 0: plain widths */
 };
-/* What fits WIDTH cells: all that a lock is judged by at 80, more on wider screens. */
-void column_set_default(struct column_set *set, int width);
+/* What fits a screen of WIDTH cells; with MANY processes their PIDs too. */
+void column_set_default(struct column_set *set, int width, bool many);
 /* From "wait,10s,lock", or "+share" (and "+a,+b") on top of the default for WIDTH. Returns false
  * and a sentence in ERR when a name is unknown. Columns named twice count once. */
-bool column_set_parse(struct column_set *set, const char *list, int width, char *err, size_t n);
+bool column_set_parse(struct column_set *set, const char *list, int width, bool many, char *err,
+                      size_t n);
 
 /* Cells for the I-th column of SET, without the gap: that of column_info(), or more where its
  * screen has room. 0 only for the last column: it takes the rest of the line. */

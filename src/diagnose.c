@@ -51,6 +51,17 @@ static const char *holder_text(struct arena *a, const struct snap_lock *l)
                         h->detail ? ", " : "", h->detail ? h->detail : "");
 }
 
+/* " of mariadbd[16147]" where several processes are watched. */
+static const char *process_text(struct snapshot *s, const struct snap_lock *l)
+{
+    for (size_t i = 0; s->nprocesses > 1 && i < s->nprocesses; i++) {
+        const struct snap_process *p = &s->processes[i];
+        if (p->pid == l->pid)
+            return arena_printf(&s->arena, " of %s[%d]", p->comm, p->pid);
+    }
+    return s->nprocesses > 1 && l->pid < 0 ? " of several processes" : "";
+}
+
 static void contention(struct snapshot *s, const struct snap_lock *l)
 {
     struct arena *a = &s->arena;
@@ -59,7 +70,8 @@ static void contention(struct snapshot *s, const struct snap_lock *l)
     if (!isnan(l->wait_share))
         snprintf(share, sizeof(share), " (%.0f %% of thread-time)", l->wait_share * 100);
     s->severity = SEVERITY_WARNING;
-    s->verdict = arena_printf(a, "%.1f threads wait%s%s for %s; %s", l->waiters_avg_10s, share,
+    s->verdict = arena_printf(a, "%.1f threads%s wait%s%s for %s; %s", l->waiters_avg_10s,
+                              process_text(s, l), share,
                               l->confidence == CONF_UNKNOWN ? ", it seems," : "",
                               lock_name(a, l), holder_text(a, l));
 }
@@ -68,7 +80,7 @@ static void possible_contention(struct snapshot *s, const struct snap_lock *l)
 {
     s->verdict = arena_printf(&s->arena,
                               "no proven contention; %.1f threads sleep on 0x%" PRIx64
-                              ", a lock that is never free, or an idle wait",
+                              ": a lock (not seen free so far) or an idle wait",
                               l->waiters_avg_10s, l->address);
 }
 

@@ -61,7 +61,7 @@ bool holder_request(const struct proctab *procs, struct lock_row *r, nsec_t now,
 }
 
 /* "fsync fd 12 /data/ibdata1", "waits for mutex 0x7f..", "syscall 333", or NULL. */
-static const char *what_it_does(struct arena *a, const struct thread *th)
+static const char *what_it_does(struct arena *a, const struct thread *th, const struct lock_row *r)
 {
     const struct thread_fact *f = th->fact;
 
@@ -69,6 +69,8 @@ static const char *what_it_does(struct arena *a, const struct thread *th)
         return "blocked outside a system call (page fault)";
     if (f->seen != SEEN_CALL)
         return NULL;
+    if (th->row == r && r->kind != KIND_JOIN)
+        return "waits for this very lock, which it holds already";
     if (th->row)
         return arena_printf(a, "waits for %s 0x%" PRIx64, lock_kind_name(th->row->kind),
                             th->row->object);
@@ -86,14 +88,14 @@ static double age_ms(const struct proctab *procs, const struct thread *th)
 }
 
 static void fill_thread(struct snap_holder *h, struct arena *a, const struct proctab *procs,
-                        const struct thread *th)
+                        const struct lock_row *r, const struct thread *th)
 {
     h->pid = th->pid;
     h->tid = th->tid;
     memcpy(h->comm, th->fact->comm, sizeof(h->comm));
     h->state = th->state;
     h->state_known = th->fact->seen != SEEN_UNREADABLE;
-    h->detail = what_it_does(a, th);
+    h->detail = what_it_does(a, th, r);
     h->age_ms = age_ms(procs, th);
     if (th->row)
         h->waits_for = arena_strdup(a, th->row->id);
@@ -108,8 +110,7 @@ static void fill_missing(struct snap_holder *h, struct arena *a, const struct pr
     h->gone = gone && r->key.space == LOCKKEY_PRIVATE;
     h->confidence = h->gone ? CONF_LIKELY : CONF_UNKNOWN;
     if (h->gone)
-        h->detail = arena_printf(a, "owner TID %d is no thread of the process: it ended while "
-                                 "holding the lock", owner);
+        h->detail = arena_printf(a, "TID %d ended while holding the lock", owner);
     else
         h->detail = arena_printf(a, "owner TID %d is not among the threads that can be seen", owner);
 }
@@ -153,7 +154,7 @@ const struct snap_holder *holder_list(struct arena *a, const struct proctab *pro
     h->mode = lock ? MODE_EXCLUSIVE : MODE_NONE;
     h->age_ms = NAN;
     if (th) {
-        fill_thread(h, a, procs, th);
+        fill_thread(h, a, procs, r, th);
         h->confidence = !lock || r->holder.agreed ? CONF_CONFIRMED : CONF_LIKELY;
     } else if (owner > 0) {
         fill_missing(h, a, procs, r, owner);

@@ -115,6 +115,13 @@ void locktab_wait(struct locktab *t, struct lock_row *r, const struct process_fa
         r->many_pids = true;
 }
 
+int locktab_held(const struct locktab *t, const struct lock_row *r)
+{
+    if (r->viewed == t->sweep && r->holder.known)
+        return r->holder.held;
+    return r->seen_held || r->seen_free ? r->held : -1;
+}
+
 uint32_t locktab_waiters(const struct locktab *t, const struct lock_row *r)
 {
     return r->counted == t->sweep ? r->now : 0;
@@ -129,6 +136,7 @@ static void count_busy(struct locktab *t, struct lock_row *r, const struct lock_
         r->busy = xcalloc(1, sizeof(*r->busy));
     window_add(&r->busy->looks, t->now, 1);
     window_add(&r->busy->held, t->now, early->held);
+    r->held = early->held;
     r->seen_held |= early->held;
     r->seen_free |= !early->held;
     if (r->kind == KIND_FUTEX_LOCK && r->confidence == CONF_UNKNOWN && r->seen_held && r->seen_free)

@@ -42,6 +42,7 @@ struct lock_row {
     uint32_t now;    /* threads waiting in the last sweep */
     uint64_t counted; /* sweep in which NOW was counted */
     bool seen_held, seen_free; /* the word was found so at some look */
+    bool held;                 /* and so at the last (meaningless before the first) */
     uint64_t looked; /* sample in which it was looked at for BUSY */
     uint64_t viewed; /* sweep in which HOLDER was seen */
     nsec_t last_waited;
@@ -99,6 +100,9 @@ double locktab_mean(struct locktab *t, struct lock_row *r, int seconds);
 /* Share of looks of the last 10 s that found it held, NaN below BUSY_MIN_LOOKS of them. */
 #define BUSY_MIN_LOOKS 10
 double locktab_busy(struct locktab *t, struct lock_row *r);
+
+/* Whether R was held at the last look: 1, 0; -1 unknown. */
+int locktab_held(const struct locktab *t, const struct lock_row *r);
 
 /* Mean waiters of the whole second AGO (1..60) seconds back. */
 double locktab_second(struct locktab *t, struct lock_row *r, int ago);

@@ -104,8 +104,9 @@ static int watch(const struct options *opt)
     bool screen = opt->output == OUTPUT_AUTO && isatty(STDOUT_FILENO) && isatty(STDIN_FILENO);
     int status;
 
-    column_set_default(&columns, 80);
-    if (opt->columns && !column_set_parse(&columns, opt->columns, 80, err, sizeof(err)))
+    bool many = opt->target.name || opt->target.npids > 1;
+    column_set_default(&columns, 80, many);
+    if (opt->columns && !column_set_parse(&columns, opt->columns, 80, many, err, sizeof(err)))
         die(EXIT_USAGE, "-o: %s", err);
     /* A command that is started must not write into our screen, nor between our lines. */
     int quiet_fd = screen ? open("/dev/null", O_RDWR | O_CLOEXEC) : STDERR_FILENO;
@@ -115,6 +116,9 @@ static int watch(const struct options *opt)
     if (!target)
         return status;
     status = run(opt, screen, target, &columns, sort);
+    const pid_t *pids;
+    if (opt->target.command && target_list(target, clock_mono(), &pids) > 0)
+        warn_msg("ending %s[%d], which was started here", opt->target.command[0], pids[0]);
     target_free(target, COMMAND_GRACE);
     return status;
 }

@@ -117,6 +117,7 @@ static void put_lock(struct snap_lock *l, struct arena *a, struct model *m, stru
     l->address = r->object;
     l->path = r->path ? arena_strdup(a, r->path) : NULL;
     l->waiters = (int)locktab_waiters(&m->locks, r);
+    l->held = locktab_held(&m->locks, r);
     l->waiters_avg_1s = locktab_mean(&m->locks, r, 1);
     l->waiters_avg_10s = locktab_mean(&m->locks, r, 10);
     l->waiters_avg_60s = locktab_mean(&m->locks, r, 60);

@@ -395,7 +395,7 @@ void options_print_help(FILE *out)
     for (int id = 0; id < OPTIONS_COUNT; id++) {
         bool first = id == 0 || strcmp(table[id].group, table[id - 1].group) != 0;
         if (first && id > 0 && strcmp(table[id - 1].group, "TARGET") == 0)
-            fprintf(out, HELP_LINE, "-- COMMAND [ARG...]", "start this command and watch it");
+            fprintf(out, HELP_LINE, "-- COMMAND [ARG...]", "start this command, watch it, and end it");
         if (first)
             fprintf(out, "\n%s\n", table[id].group);
         print_option(out, &table[id]);

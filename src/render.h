@@ -30,6 +30,8 @@ void render_text(FILE *out, const struct snapshot *s, const struct text_style *s
 char *render_header(char *dst, size_t size, const struct snapshot *s, bool ascii);
 char *render_process(char *dst, size_t size, const struct snapshot *s, int process_index);
 char *render_states(char *dst, size_t size, const struct snapshot *s, int process_index);
+/* What stands in place of an empty list of locks. */
+const char *render_no_locks(const struct snapshot *s);
 char *render_sync_fold(char *dst, size_t size, const struct snapshot *s);
 
 /* One JSON object (schema lock-top/1) and a newline. Names that are not UTF-8 are escaped as

@@ -286,7 +286,7 @@ static json_t *lock_json(const struct snap_lock *l)
     put_figures(o, l);
     put(o, "holders", holders_json(l));
     put(o, "waiter_threads", waiter_threads_json(l));
-    put(o, "stacks", json_array());
+    put(o, "stacks", json_null());
     put(o, "history", history_json(l));
     return o;
 }
@@ -319,8 +319,8 @@ static json_t *tail_json(const struct snapshot *s)
 {
     json_t *o = checked(json_object());
 
-    put(o, "chains", json_array());
-    put(o, "findings", json_array());
+    put(o, "chains", json_null());
+    put(o, "findings", json_null());
     put(o, "verdict", safe_text(s->verdict));
     return o;
 }

@@ -204,11 +204,11 @@ char *render_process(char *dst, size_t size, const struct snapshot *s, int proce
 
 /* States ----------------------------------------------------------------------------------- */
 
-/* These are zero nearly always; a zero of the others says something. */
-static bool usually_zero(enum thread_state state)
+/* A zero of these says something; of the others it only takes the room of what is not zero. */
+static bool zero_is_news(enum thread_state state)
 {
-    return state == THREAD_FILELOCK || state == THREAD_KERNEL || state == THREAD_STOPPED ||
-           state == THREAD_OTHER;
+    return state == THREAD_RUNNING || state == THREAD_RUNQ || state == THREAD_LOCK ||
+           state == THREAD_SYNC;
 }
 
 char *render_states(char *dst, size_t size, const struct snapshot *s, int process_index)
@@ -218,14 +218,14 @@ char *render_states(char *dst, size_t size, const struct snapshot *s, int proces
 
     dst[0] = '\0';
     for (enum thread_state i = 0; i < THREAD_STATES; i++) {
-        if (usually_zero(i) && p.states[i] < 0.05)
+        if (!zero_is_news(i) && p.states[i] < 0.05)
             continue;
         add(dst, size, "%s%s ", gap, thread_state_label(i));
         add_tenths(dst, size, p.states[i], "");
         gap = "  ";
     }
     if (p.unreadable > 0)
-        add(dst, size, "%sunreadable %d", gap, p.unreadable);
+        add(dst, size, "%s(%d unreadable)", gap, p.unreadable);
     return dst;
 }
 
@@ -273,6 +273,18 @@ char *render_sync_fold(char *dst, size_t size, const struct snapshot *s)
     return dst;
 }
 
+const char *render_no_locks(const struct snapshot *s)
+{
+    double files = 0;
+
+    for (size_t i = 0; i < s->nprocesses; i++)
+        files += s->processes[i].states[THREAD_FILELOCK] > 0
+                     ? s->processes[i].states[THREAD_FILELOCK]
+                     : 0;
+    return files >= 0.05 ? "file locks are waited for; they are counted (file), not listed"
+                         : "no lock is waited for";
+}
+
 /* The list --------------------------------------------------------------------------------- */
 
 static void print_trimmed(FILE *out, const char *line)
@@ -305,7 +317,7 @@ static void print_list(FILE *out, const struct snapshot *s, const struct text_st
     size_t n = column_sorted(s, style->sort, false, locks);
 
     if (n == 0)
-        fputs("no lock is waited for\n", out);
+        fprintf(out, "%s\n", render_no_locks(s));
     else
         print_row(out, style, NULL);
     for (size_t i = 0; i < n; i++)

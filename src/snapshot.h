@@ -88,6 +88,7 @@ struct snap_lock {
 
     /* Windows: mean over the sweeps of the last 1, 10, 60 s (or since start, if shorter). */
     int waiters; /* threads blocked on it at the last sweep */
+    int held;    /* at the last look: 1 held, 0 free, -1 unknown */
     double waiters_avg_1s, waiters_avg_10s, waiters_avg_60s;
     int waiters_max;      /* in the last 60 s */
     double wait_share;    /* 0..1, part of all thread-time of its process(es) in 10 s */

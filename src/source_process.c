@@ -126,30 +126,34 @@ static void count_switches(struct process *p, const struct look *l)
         p->voluntary_part = part;
     double fresh = (double)(p->threads.switches - p->switches_seen);
     p->switches_seen = p->threads.switches;
-    if (p->no_schedstat || p->voluntary_part < 0) {
+    if (p->no_schedstat || (fresh > 0 && p->voluntary_part < 0)) {
         p->fact.voluntary = p->fact.involuntary = -1;
         return;
     }
-    p->voluntary += fresh * p->voluntary_part;
-    p->involuntary += fresh * (1 - p->voluntary_part);
+    if (fresh > 0) {
+        p->voluntary += fresh * p->voluntary_part;
+        p->involuntary += fresh * (1 - p->voluntary_part);
+    }
     p->fact.voluntary = (int64_t)p->voluntary;
     p->fact.involuntary = (int64_t)p->involuntary;
 }
 
 /* Once a second: what changes slowly. Returns false when the process is gone. */
-static bool refresh(struct commons *s, struct process *p, nsec_t now, int *links)
+static bool refresh_process(struct commons *s, struct process *p, nsec_t now)
 {
-    if (p->refreshed_at && now - p->refreshed_at < REFRESH_EVERY)
-        return true;
-    p->refreshed_at = now;
     int rc = process_read_counters(p, s, now);
+
     if (rc == -ESRCH || rc == -ENOENT)
         return false;
-    struct look l = look_of(s, p, now, links);
     p->fact.cpus_allowed = allowed_cpus(p->fact.pid);
-    threads_rename(&p->threads, &l, NAMES_PER_SECOND);
-    count_switches(p, &l);
     return true;
+}
+
+/* What changes slowly of its threads; after a look, so that their run counts are known. */
+static void refresh_threads(struct process *p, const struct look *l)
+{
+    threads_rename(&p->threads, l, NAMES_PER_SECOND);
+    count_switches(p, l);
 }
 
 struct process *process_open(struct commons *s, int rootfd, pid_t pid, bool outsider)
@@ -252,7 +256,10 @@ void process_sweep(struct process *p, struct commons *s, nsec_t now, int *links)
     if (p->threads.n == 0 && !p->outsider)
         return; /* the list could not be read */
     /* First what may change how threads are looked at: stopped, another program. */
-    if (!refresh(s, p, now, links)) {
+    bool due = !p->refreshed_at || now - p->refreshed_at >= REFRESH_EVERY;
+    if (due)
+        p->refreshed_at = now;
+    if (due && !refresh_process(s, p, now)) {
         end_process(s, p);
         return;
     }
@@ -266,6 +273,8 @@ void process_sweep(struct process *p, struct commons *s, nsec_t now, int *links)
         return;
     }
     check_schedstat(s, p);
+    if (due)
+        refresh_threads(p, &l);
     note_memory(p, s, words_read_late(&p->words, s->read_memory));
 }
 

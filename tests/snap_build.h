@@ -23,6 +23,7 @@ static inline struct snap_lock blank_lock(const char *id, enum lock_kind kind)
         .kind = kind,
         .confidence = CONF_CONFIRMED,
         .pid = 16147,
+        .held = -1,
         .waiters_avg_1s = NAN,
         .waiters_avg_10s = NAN,
         .waiters_avg_60s = NAN,
@@ -98,7 +99,7 @@ static inline char *render(const struct snapshot *s, bool json, bool ascii, int 
     FILE *out = open_memstream(&text, &size);
 
     assert_non_null(out);
-    column_set_default(&set, width);
+    column_set_default(&set, width, s->nprocesses > 1);
     if (json)
         assert_int_equal(render_json(out, s), 0);
     else

@@ -73,7 +73,7 @@ static int watch_and_run(struct room *r, const struct plan *plan)
         return 90;
     }
     struct batch_config batch = plan->batch;
-    column_set_default(&columns, 80);
+    column_set_default(&columns, 80, false);
     batch.style = (struct text_style){.columns = &columns, .sort = COL_AVG10, .ascii = true};
     atomic_store(&r->ready, 1);
     status = batch_run(m, &batch);

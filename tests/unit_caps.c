@@ -14,7 +14,7 @@
 
 /* A refusal without any of the causes: same user, same namespace, no yama. */
 static const struct caps_facts plain = {
-    .my_uid = 1000, .target_uid = 1000, .same_userns = true, .yama_scope = -1, .dumpable = true};
+    .my_uid = 1000, .target_uid = 1000, .same_userns = 1, .yama_scope = -1, .dumpable = true};
 
 static char text[1024];
 
@@ -124,7 +124,7 @@ static void test_other_namespace(void **state UNUSED)
     f.my_uid = 0;
     f.target_uid = 65534;
     f.have_ptrace_cap = true;
-    f.same_userns = false;
+    f.same_userns = 0;
     explain(77, "shop", EPERM, f);
     check_has("another user namespace");
     check_has("on the host");

@@ -105,7 +105,7 @@ static void test_collect(void **state UNUSED)
     assert_int_equal(f.my_uid, geteuid());
     assert_int_equal(f.target_uid, 33); /* the effective one */
     assert_true(f.have_ptrace_cap);
-    assert_true(f.same_userns);
+    assert_int_equal(f.same_userns, 1);
     assert_int_equal(f.yama_scope, -1);
     assert_int_equal(f.tracer, 0);
     assert_false(f.kernel_thread);
@@ -137,9 +137,9 @@ static void test_collect_yama(void **state UNUSED)
 static void test_collect_namespace(void **state UNUSED)
 {
     put("5/ns/user", "user:[4026532999]");
-    assert_false(collect(5).same_userns);
+    assert_int_equal(collect(5).same_userns, 0);
     drop("5/ns/user");
-    assert_false(collect(5).same_userns);
+    assert_int_equal(collect(5).same_userns, -1);
 }
 
 static void test_collect_tracer(void **state UNUSED)
@@ -163,7 +163,7 @@ static void test_collect_nothing(void **state UNUSED)
     struct caps_facts f = collect(6);
 
     assert_int_equal(f.target_uid, -1);
-    assert_false(f.same_userns);
+    assert_int_equal(f.same_userns, -1);
     assert_true(f.dumpable);
     drop("5/status");
     assert_int_equal(collect(5).target_uid, geteuid()); /* of the directory */
@@ -240,7 +240,7 @@ static void test_live_dumpable(void **state UNUSED)
     struct caps_facts f = facts_of_child(dumpable);
 
     assert_true(f.dumpable);
-    assert_true(f.same_userns);
+    assert_int_equal(f.same_userns, 1);
     assert_false(f.kernel_thread);
     f = facts_of_child(not_dumpable);
     assert_false(f.dumpable);

@@ -81,7 +81,7 @@ static void test_default_at_80(void **state)
     struct column_set set;
 
     (void)state;
-    column_set_default(&set, 80);
+    column_set_default(&set, 80, false);
     assert_int_equal(set.n, sizeof(want) / sizeof(want[0]));
     assert_memory_equal(set.cols, want, sizeof(want));
     assert_true(rest(&set) >= 18);
@@ -93,14 +93,14 @@ static void test_default_fits_every_width(void **state)
 
     (void)state;
     for (int width = 46; width <= 300; width++) {
-        column_set_default(&set, width);
+        column_set_default(&set, width, false);
         assert_true(rest(&set) >= (width >= 80 ? 18 : 10));
         assert_true(has(&set, COL_WAITERS) && has(&set, COL_HOLDER));
         assert_int_equal(set.cols[set.n - 1], COL_LOCK);
         assert_int_equal(column_width(&set, set.n - 1), 0);
     }
     assert_true(has(&set, COL_MAX) && has(&set, COL_AGE) && has(&set, COL_SHARE));
-    column_set_default(&set, 0);
+    column_set_default(&set, 0, false);
     assert_true(set.n > 0);
 }
 
@@ -109,7 +109,7 @@ static void test_wide_screens_cut_no_kind(void **state)
     struct column_set set;
 
     (void)state;
-    column_set_default(&set, 120);
+    column_set_default(&set, 120, false);
     for (size_t i = 0; i < set.n; i++)
         if (set.cols[i] == COL_KIND)
             for (enum lock_kind k = 0; k < LOCK_KINDS; k++)
@@ -122,14 +122,14 @@ static void test_parse_list(void **state)
     char err[128] = "";
 
     (void)state;
-    assert_true(column_set_parse(&set, "lock,wait,10s,wait", 80, err, sizeof(err)));
+    assert_true(column_set_parse(&set, "lock,wait,10s,wait", 80, false, err, sizeof(err)));
     assert_int_equal(set.n, 3);
     assert_int_equal(set.cols[0], COL_LOCK);
     assert_int_equal(set.cols[1], COL_WAITERS);
     assert_int_equal(set.cols[2], COL_AVG10);
     assert_true(column_width(&set, 0) >= 18); /* others stand behind it */
     assert_int_equal(column_width(&set, 1), column_info(COL_WAITERS)->width);
-    assert_true(column_set_parse(&set, "LOCK", 80, err, sizeof(err)));
+    assert_true(column_set_parse(&set, "LOCK", 80, false, err, sizeof(err)));
     assert_int_equal(set.n, 1);
     assert_string_equal(err, "");
 }
@@ -140,14 +140,14 @@ static void test_parse_addition(void **state)
     char err[128];
 
     (void)state;
-    column_set_default(&normal, 80);
-    assert_true(column_set_parse(&set, "+share,+pid,+wait", 80, err, sizeof(err)));
+    column_set_default(&normal, 80, false);
+    assert_true(column_set_parse(&set, "+share,+pid,+wait", 80, false, err, sizeof(err)));
     assert_int_equal(set.n, normal.n + 2);
     assert_memory_equal(set.cols, normal.cols, (normal.n - 1) * sizeof(set.cols[0]));
     assert_int_equal(set.cols[normal.n - 1], COL_SHARE);
     assert_int_equal(set.cols[normal.n], COL_PID);
     assert_int_equal(set.cols[normal.n + 1], COL_LOCK);
-    assert_true(column_set_parse(&set, "+class,pid", 80, err, sizeof(err)));
+    assert_true(column_set_parse(&set, "+class,pid", 80, false, err, sizeof(err)));
     assert_int_equal(set.n, normal.n + 2);
 }
 
@@ -161,11 +161,11 @@ static void test_parse_refuses(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         err[0] = '\0';
-        assert_false(column_set_parse(&set, bad[i], 80, err, sizeof(err)));
+        assert_false(column_set_parse(&set, bad[i], 80, false, err, sizeof(err)));
         assert_non_null(strstr(err, "no column is named"));
         assert_null(strchr(err, '\033'));
     }
-    column_set_parse(&set, "wait,nosuch,lock", 80, err, sizeof(err));
+    column_set_parse(&set, "wait,nosuch,lock", 80, false, err, sizeof(err));
     assert_non_null(strstr(err, "'nosuch'"));
 }
 
@@ -181,7 +181,7 @@ static void test_parse_everything_twice(void **state)
             strcat(list, ",+");
             strcat(list, column_info(c)->name);
         }
-    assert_true(column_set_parse(&set, list, 80, err, sizeof(err)));
+    assert_true(column_set_parse(&set, list, 80, false, err, sizeof(err)));
     assert_int_equal(set.n, COLUMNS_COUNT);
     assert_int_equal(set.cols[set.n - 1], COL_LOCK);
 }
@@ -235,7 +235,7 @@ static void test_kind_and_class(void **state)
     assert_cell(COL_KIND, &l, "flock");
     assert_cell(COL_CLASS, &l, "filelock");
     l.confidence = CONF_LIKELY;
-    assert_cell(COL_KIND, &l, "flock");
+    assert_cell(COL_KIND, &l, "flock?");
     l.confidence = CONF_UNKNOWN;
     assert_cell(COL_KIND, &l, "flock?");
 }

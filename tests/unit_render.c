@@ -227,11 +227,9 @@ static void test_lines_of_one_of_several(void **state)
     assert_string_equal(render_process(line, sizeof(line), &s, -1),
                         "cpu 0.2 of 2   ctxsw 40/s   majflt 0/s   rss 10M +0");
     assert_string_equal(render_states(line, sizeof(line), &s, 1),
-                        "run 0.0  runq 0.0  LOCK 0.0  sync 0.0  net -  pipe 0.0  disk 0.0  "
-                        "sleep 3.0  stop 1.0");
+                        "run 0.0  runq 0.0  LOCK 0.0  sync 0.0  net -  sleep 3.0  stop 1.0");
     assert_string_equal(render_states(line, sizeof(line), &s, -1),
-                        "run 0.0  runq 0.0  LOCK 0.0  sync 0.0  net -  pipe 0.0  disk 0.0  "
-                        "sleep 6.0  stop 1.0");
+                        "run 0.0  runq 0.0  LOCK 0.0  sync 0.0  net -  sleep 6.0  stop 1.0");
 }
 
 static void test_sync_fold(void **state)

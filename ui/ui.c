@@ -51,7 +51,7 @@ static struct column_set columns_now(const struct ui *ui)
 
     if (ui->cfg->columns)
         return *ui->cfg->columns;
-    column_set_default(&set, COLS);
+    column_set_default(&set, COLS, ui->shown && ui->shown->nprocesses > 1);
     return set;
 }
 

@@ -159,14 +159,14 @@ static void draw_row(const struct area *a, int y, enum style style, const struct
 
 static void draw_list(const struct area *a, const struct locks_layout *at,
                       const struct ui_state *st, const struct column_set *set,
-                      const struct snap_lock *const *locks, size_t n)
+                      const struct snap_lock *const *locks, size_t n, const char *empty)
 {
     const struct cursor *c = &st->cursor[PAGE_LOCKS];
 
     if (at->titles >= 0)
         draw_row(a, a->y + at->titles, STYLE_TITLE, set, NULL);
     if (n == 0 && at->list >= 0)
-        draw_line(a, a->y + at->list, STYLE_DIM, "no lock is waited for");
+        draw_line(a, a->y + at->list, STYLE_DIM, empty);
     for (int i = 0; i < at->nlist && c->top + (size_t)i < n; i++) {
         size_t row = c->top + (size_t)i;
         draw_row(a, a->y + at->list + i, row == c->row ? STYLE_SELECTED : STYLE_PLAIN, set,
@@ -218,7 +218,7 @@ static void draw_snapshot(const struct area *a, struct ui_state *st, const struc
 
     draw_verdict(a, &at, &verdict);
     draw_processes(a, &at, s);
-    draw_list(a, &at, st, columns, locks, n);
+    draw_list(a, &at, st, columns, locks, n, render_no_locks(s));
     draw_notes(a, &at, s);
     text_page_release(&verdict);
     free(locks);

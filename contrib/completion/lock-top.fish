@@ -21,7 +21,7 @@ end
 complete -c lock-top -f
 complete -c lock-top -n 'contains -- -- (commandline -opc)' -F -a '(__fish_complete_command)'
 complete -c lock-top -s p -l pid -x -a '(__fish_complete_list , __fish_complete_pids)' -d 'watch these processes' # --pid
-complete -c lock-top -s c -l comm -x -a '(ps -e -o comm= | sort -u)' -d 'watch the processes of this name (or shell pattern)' # --comm
+complete -c lock-top -s c -l comm -x -a '(ps -e -o comm= | sort -u)' -d 'watch the processes of this name (or quoted pattern)' # --comm
 complete -c lock-top -s d -l delay -x -d 'time between refreshes, 0.1 or more (default 1)' # --delay
 complete -c lock-top -s n -l iterations -x -d 'end after N refreshes' # --iterations
 complete -c lock-top -s b -l batch -d 'plain text (the default when stdout is no terminal)' # --batch

@@ -1,0 +1,187 @@
+"""What lock-top promises of every process, whatever it runs."""
+
+import os
+import threading
+import time
+
+import pytest
+
+from system_tests import conftest as system
+
+process_of = system.process_of
+wait_until = system.wait_until
+
+CLASSES = {"lock", "filelock", "kernel", "sync"}
+
+
+def stat_of(pid, tid):
+    """(state letter, tracer) of a thread, or None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/task/{tid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except OSError:
+        return None
+
+
+def tids_of(pid):
+    try:
+        return {int(name) for name in os.listdir(f"/proc/{pid}/task")}
+    except OSError:
+        return set()
+
+
+def status_of(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+
+
+def threads_of(pid):
+    return int(status_of(pid)["Threads"])
+
+
+def comms_of(pid):
+    """TID by thread name."""
+    comms = {}
+    for tid in tids_of(pid):
+        try:
+            with open(f"/proc/{pid}/task/{tid}/comm", encoding="utf-8") as file:
+                comms[file.read().rstrip("\n")] = tid
+        except OSError:
+            pass
+    return comms
+
+
+def call_of(pid, tid=None):
+    """The number of the system call in which a thread is blocked, or None."""
+    try:
+        with open(f"/proc/{pid}/task/{tid or pid}/syscall", encoding="ascii") as file:
+            word = file.read().split()[0]
+    except OSError:
+        return None
+    return int(word) if word.lstrip("-").isdigit() else None
+
+
+class Guard:
+    """Looks, while lock-top does, whether a thread of the processes stands still or is traced,
+    and remembers which threads there were."""
+
+    def __init__(self, pids):
+        self.pids = pids
+        self.tids = {pid: tids_of(pid) for pid in pids}
+        self.offences = []
+        self.looks = 0
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+
+    def look(self):
+        for pid in self.pids:
+            now = tids_of(pid)
+            self.tids[pid] |= now
+            for tid in now:
+                state = stat_of(pid, tid)
+                if state in ("T", "t"):
+                    self.offences.append(f"{pid}/{tid} in state {state}")
+        self.looks += 1
+
+    def watch(self):
+        while not self.over.is_set():
+            self.look()
+            self.over.wait(0.02)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+        self.look()
+
+    def check(self):
+        assert self.looks > 10
+        assert self.offences == []
+        for pid in self.pids:
+            assert status_of(pid)["TracerPid"] == "0"
+
+
+def check_holder(row, holder, guard):
+    """Never somebody who is no thread of a process that is watched."""
+    if holder["tid"] is None:
+        assert holder["pid"] is None and holder["confidence"] != "confirmed", row
+    else:
+        assert holder["tid"] in guard.tids[holder["pid"]], row
+        assert holder["state"] != "gone", row
+    assert "is no thread" not in (holder["detail"] or ""), row
+
+
+def check_always(snapshot, guard):
+    assert snapshot["schema"] == "lock-top/1"
+    assert snapshot["self"]["stops"] == 0
+    assert snapshot["self"]["unreadable"] == 0
+    assert {p["pid"] for p in snapshot["processes"]} <= set(guard.pids)
+    assert all(finding["severity"] != "critical" for finding in snapshot["findings"])
+    for process in snapshot["processes"]:
+        states = process["states"].values()
+        assert all(share >= 0 for share in states), process
+        assert sum(states) == pytest.approx(process["threads"], abs=0.05), process
+    for row in snapshot["locks"]:
+        assert row["class"] in CLASSES
+        assert len(row["waiter_threads"]) == min(row["waiters"], 256), row
+        for waiter in row["waiter_threads"]:
+            assert waiter["tid"] in guard.tids[waiter["pid"]], row
+        for holder in row["holders"]:
+            check_holder(row, holder, guard)
+
+
+def waited_now(snapshot, *classes):
+    """The rows of these classes for which somebody waits now."""
+    return [r for r in snapshot["locks"] if r["class"] in classes and r["waiters"] > 0]
+
+
+def check_calm(snapshot):
+    """Nobody waits for a lock, and that is what it says."""
+    assert waited_now(snapshot, "lock", "filelock", "kernel") == []
+    assert snapshot["verdict"].startswith("no contention"), snapshot["verdict"]
+
+
+def check_idle(observe, *pids):
+    """A server that nobody uses: all of it is calm, and the threads are those of the kernel."""
+    for _ in range(5):
+        before = {pid: threads_of(pid) for pid in pids}
+        snapshots = observe(*pids)
+        if before == {pid: threads_of(pid) for pid in pids}:
+            break
+    else:
+        pytest.fail("the threads of an idle server did not settle")
+    for snapshot in snapshots:
+        check_calm(snapshot)
+    last = snapshots[-1]
+    assert {p["pid"]: p["threads"] for p in last["processes"]} == before
+    return last
+
+
+def waiting_tids(snapshot, *classes):
+    """The threads that wait for something of these classes now."""
+    return {w["tid"] for row in waited_now(snapshot, *classes) for w in row["waiter_threads"]}
+
+
+def check_parked(snapshots, tids):
+    """These threads sleep on words of their own, or on a semaphore: they are `sync`.
+
+    What tells a lock from an idle pool there is the call site, and stacks are not read yet. When
+    they are, these waiters become rows of class lock, kind monitor, and this check with them.
+    """
+    for snapshot in snapshots:
+        assert set(tids) <= waiting_tids(snapshot, "sync")
+        assert not set(tids) & waiting_tids(snapshot, "lock", "filelock", "kernel")
+
+
+def settle(snapshot_of, condition, what, timeout=30):
+    """Observes again until CONDITION(snapshots): a load has its moments."""
+    end = time.monotonic() + timeout
+    while True:
+        snapshots = snapshot_of()
+        if condition(snapshots):
+            return snapshots
+        if time.monotonic() > end:
+            pytest.fail(f"not seen in {timeout} s: {what}\nlast: {snapshots[-1]}")
