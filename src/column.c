@@ -38,6 +38,13 @@ const struct column_info *column_info(enum column c)
     return &table[c].info;
 }
 
+void column_list(FILE *out)
+{
+    for (size_t c = 0; c < COLUMNS_COUNT; c++)
+        fprintf(out, "%-8s %-6s %s\n", table[c].info.name, table[c].info.header,
+                table[c].info.help);
+}
+
 static bool is_name(const char *known, const char *name, size_t len)
 {
     return strlen(known) == len && strncasecmp(known, name, len) == 0;

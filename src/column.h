@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "snapshot.h"
 
@@ -23,6 +24,9 @@ struct column_info {
     bool right; /* numbers stand to the right */
 };
 const struct column_info *column_info(enum column c);
+
+/* Writes the table of all columns, for "-o help". */
+void column_list(FILE *out);
 
 /* The column of that name or header (upper or lower case), or -1. */
 int column_by_name(const char *name, size_t len);

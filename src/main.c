@@ -25,14 +25,6 @@ static void print_version(void)
     printf("lock-top %s (%s)\n", LOCK_TOP_VERSION, target_library());
 }
 
-static void list_columns(void)
-{
-    for (int c = 0; c < COLUMNS_COUNT; c++) {
-        const struct column_info *i = column_info((enum column)c);
-        printf("%-8s %-6s %s\n", i->name, i->header, i->help);
-    }
-}
-
 static bool is_help(const char *word)
 {
     return word && strcmp(word, "help") == 0;
@@ -138,7 +130,7 @@ int main(int argc, char **argv)
     else if (opt.show_version)
         print_version();
     else if (is_help(opt.columns) || is_help(opt.sort))
-        list_columns();
+        column_list(stdout);
     else
         status = watch(&opt);
     options_release(&opt);
