@@ -5,24 +5,27 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_contended(const struct snap_lock *l)
+static bool is_contended(const struct snapshot *s, const struct snap_lock *l)
 {
     if (l->class != CLASS_LOCK && l->class != CLASS_FILELOCK)
+        return false;
+    if (s->looks < ALARM_MIN_LOOKS || l->waiters_avg_10s * (double)s->looks < ALARM_MIN_SIGHTINGS)
         return false;
     return l->waiters_avg_10s >= CONTENTION_MIN_WAITERS || l->wait_share >= CONTENTION_MIN_SHARE;
 }
 
-/* A word that only its value makes look like a lock: never a reason to alarm. */
+/* A word that only its value makes look like a lock (its memory could not be read, or says
+ * nothing): never a reason to alarm. */
 static bool is_proven(const struct snap_lock *l)
 {
-    return l->kind != KIND_FUTEX_LOCK || l->confidence > CONF_UNKNOWN;
+    return l->confidence > CONF_UNKNOWN;
 }
 
 /* Where most thread-time is lost: locks are sorted by that. */
 static const struct snap_lock *worst(const struct snapshot *s, bool proven)
 {
     for (size_t i = 0; i < s->nlocks; i++) {
-        if (is_contended(&s->locks[i]) && is_proven(&s->locks[i]) == proven)
+        if (is_contended(s, &s->locks[i]) && is_proven(&s->locks[i]) == proven)
             return &s->locks[i];
     }
     return NULL;
@@ -42,7 +45,9 @@ static const char *holder_text(struct arena *a, const struct snap_lock *l)
     const struct snap_holder *h = l->holders;
 
     if (l->nholders == 0)
-        return "held by nobody at this moment";
+        return l->held == 0       ? "free at this moment"
+               : l->waiters == 0 ? "nobody waits at this moment"
+                                 : "holder unknown";
     if (h->tid < 0 || h->gone)
         return arena_printf(a, "holder: %s", h->detail ? h->detail : "unknown");
     return arena_printf(a, "held by %s[%d]%s: %s%s%s", h->comm, h->tid,
@@ -70,18 +75,18 @@ static void contention(struct snapshot *s, const struct snap_lock *l)
     if (!isnan(l->wait_share))
         snprintf(share, sizeof(share), " (%.0f %% of thread-time)", l->wait_share * 100);
     s->severity = SEVERITY_WARNING;
-    s->verdict = arena_printf(a, "%.1f threads%s wait%s%s for %s; %s", l->waiters_avg_10s,
-                              process_text(s, l), share,
-                              l->confidence == CONF_UNKNOWN ? ", it seems," : "",
-                              lock_name(a, l), holder_text(a, l));
+    s->verdict = arena_printf(a, "%.1f threads%s wait%s for %s; %s", l->waiters_avg_10s,
+                              process_text(s, l), share, lock_name(a, l), holder_text(a, l));
 }
 
 static void possible_contention(struct snapshot *s, const struct snap_lock *l)
 {
     s->verdict = arena_printf(&s->arena,
                               "no proven contention; %.1f threads sleep on 0x%" PRIx64
-                              ": a lock (not seen free so far) or an idle wait",
-                              l->waiters_avg_10s, l->address);
+                              ": a lock, or an idle wait (%s)",
+                              l->waiters_avg_10s, l->address,
+                              l->kind == KIND_FUTEX_LOCK ? "not seen free so far"
+                                                         : "its memory may not be read");
 }
 
 struct totals {
@@ -125,21 +130,56 @@ static const char *where_they_are(struct arena *a, const struct totals *t)
     return text;
 }
 
+static bool files_contended(const struct snapshot *s, const struct totals *t)
+{
+    double file = t->states[THREAD_FILELOCK];
+
+    return s->looks >= ALARM_MIN_LOOKS &&
+           (file >= CONTENTION_MIN_WAITERS ||
+            (file > 0 && file >= CONTENTION_MIN_SHARE * t->threads));
+}
+
+/* Threads on futexes of which nothing is known: most likely idle, but that is not known. */
+static double on_unknown_words(const struct snapshot *s)
+{
+    double n = 0;
+
+    for (size_t i = 0; i < s->nlocks; i++) {
+        const struct snap_lock *l = &s->locks[i];
+        if (l->kind == KIND_FUTEX && l->confidence == CONF_UNKNOWN)
+            n += l->waiters;
+    }
+    return n;
+}
+
+static void no_contention(struct snapshot *s, const struct totals *t)
+{
+    struct arena *a = &s->arena;
+    double unknown = on_unknown_words(s);
+    const char *aside = "", *looks = "";
+
+    if (unknown > UNREADABLE_MAX_SHARE * t->threads)
+        aside = arena_printf(a, "; %.0f on words of unknown kind", unknown);
+    if (s->looks < ALARM_MIN_LOOKS)
+        looks = arena_printf(a, " in %" PRIu64 " look%s so far", s->looks,
+                             s->looks == 1 ? "" : "s");
+    s->verdict = arena_printf(a, "no contention%s (%s%s)", looks, where_they_are(a, t), aside);
+}
+
 void diagnose_verdict(struct snapshot *s)
 {
     struct totals t = sum(s);
     const struct snap_lock *l = worst(s, true), *maybe = worst(s, false);
-    double file = t.states[THREAD_FILELOCK];
 
     s->severity = SEVERITY_INFO;
     if (t.living == 0) {
         s->verdict = "nothing is left to watch";
     } else if (l) {
         contention(s, l);
-    } else if (file >= CONTENTION_MIN_WAITERS ||
-               (file > 0 && file >= CONTENTION_MIN_SHARE * t.threads)) {
+    } else if (files_contended(s, &t)) {
         s->severity = SEVERITY_WARNING;
-        s->verdict = arena_printf(&s->arena, "%.1f threads wait for file locks", file);
+        s->verdict = arena_printf(&s->arena, "%.1f threads wait for file locks",
+                                  t.states[THREAD_FILELOCK]);
     } else if (t.unreadable > UNREADABLE_MAX_SHARE * t.threads) {
         s->severity = SEVERITY_WARNING;
         s->verdict = arena_printf(&s->arena, "cannot tell: %.0f of %.0f threads may not be read",
@@ -147,6 +187,6 @@ void diagnose_verdict(struct snapshot *s)
     } else if (maybe) {
         possible_contention(s, maybe);
     } else {
-        s->verdict = arena_printf(&s->arena, "no contention (%s)", where_they_are(&s->arena, &t));
+        no_contention(s, &t);
     }
 }

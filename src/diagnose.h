@@ -13,6 +13,9 @@
  */
 #define CONTENTION_MIN_WAITERS 1.0
 #define CONTENTION_MIN_SHARE   0.03
+/* On fewer looks, or fewer sightings of a waiter, nothing is alarmed. */
+#define ALARM_MIN_LOOKS     10
+#define ALARM_MIN_SIGHTINGS 3
 /* With more than this part of the threads unreadable, "no contention" would be a guess. */
 #define UNREADABLE_MAX_SHARE 0.05
 

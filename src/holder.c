@@ -9,15 +9,6 @@
 #define GONE_AFTER (500 * NSEC_PER_MSEC)
 #define ASK_EVERY  (500 * NSEC_PER_MSEC)
 
-static bool maps_file_of(const struct proc *p, const struct lock_row *r)
-{
-    for (size_t i = 0; p->fact && !p->ended && i < p->fact->nshared; i++) {
-        if (p->fact->shared[i].dev == r->dev && p->fact->shared[i].inode == r->inode)
-            return true;
-    }
-    return false;
-}
-
 static pid_t named_owner(const struct lock_row *r)
 {
     if (r->kind == KIND_JOIN)
@@ -25,20 +16,31 @@ static pid_t named_owner(const struct lock_row *r)
     return r->holder.known && r->holder.held ? r->holder.late.owner : 0;
 }
 
-struct thread *holder_thread(const struct proctab *procs, const struct lock_row *r)
+/* The thread that the lock word names, or NULL: none is named, it cannot be found, or several
+ * processes (each in a PID namespace of its own) have one of that number. */
+static struct thread *holder_thread(const struct proctab *procs, const struct lock_row *r)
 {
     pid_t owner = named_owner(r);
+    bool clear;
 
     if (owner <= 0)
         return NULL;
     if (r->key.space == LOCKKEY_PRIVATE)
         return proctab_find(procs, r->pid, owner);
-    for (const struct proc *p = procs->procs; p; p = p->hh.next) {
-        struct thread *th = maps_file_of(p, r) ? proctab_find(procs, p->pid, owner) : NULL;
-        if (th)
-            return th;
+    struct file_id file = {.dev = r->dev, .inode = r->inode};
+    struct thread *th = proctab_find_sharer(procs, file, owner, &clear);
+    return clear ? th : NULL;
+}
+
+/* Whether the number in the word is one of a PID namespace that is not ours. */
+static bool is_foreign_number(const struct proctab *procs, const struct lock_row *r)
+{
+    for (int i = 0; i < r->npids; i++) {
+        const struct proc *p = proctab_proc_of(procs, r->pids[i]);
+        if (p && p->fact && p->fact->nested_pidns)
+            return true;
     }
-    return NULL;
+    return false;
 }
 
 bool holder_request(const struct proctab *procs, struct lock_row *r, nsec_t now,
@@ -46,7 +48,8 @@ bool holder_request(const struct proctab *procs, struct lock_row *r, nsec_t now,
 {
     pid_t owner = named_owner(r);
 
-    if (owner <= 0 || r->key.space != LOCKKEY_SHARED || (r->asked_at && now - r->asked_at < ASK_EVERY))
+    if (owner <= 0 || r->key.space != LOCKKEY_SHARED ||
+        (r->asked_at && now - r->asked_at < ASK_EVERY) || is_foreign_number(procs, r))
         return false;
     struct thread *th = holder_thread(procs, r);
     if (th && !th->proc->outsider)
@@ -87,12 +90,26 @@ static double age_ms(const struct proctab *procs, const struct thread *th)
     return (double)(procs->now - th->state_since) / (double)NSEC_PER_MSEC;
 }
 
+/* It was seen to wait for the very lock that it is now said to hold, and not to sleep on there: its
+ * wait has ended since. Who waits for what it holds already sleeps on, and both reads name it. */
+static bool has_just_got_it(const struct lock_row *r, const struct thread *th)
+{
+    return th->row == r && (th->fact->fresh || !r->holder.agreed);
+}
+
 static void fill_thread(struct snap_holder *h, struct arena *a, const struct proctab *procs,
                         const struct lock_row *r, const struct thread *th)
 {
     h->pid = th->pid;
     h->tid = th->tid;
     memcpy(h->comm, th->fact->comm, sizeof(h->comm));
+    if (has_just_got_it(r, th)) {
+        h->confidence = CONF_LIKELY;
+        h->detail = "has just got it";
+        return;
+    }
+    h->confidence =
+        lock_kind_class(r->kind) != CLASS_LOCK || r->holder.agreed ? CONF_CONFIRMED : CONF_LIKELY;
     h->state = th->state;
     h->state_known = th->fact->seen != SEEN_UNREADABLE;
     h->detail = what_it_does(a, th, r);
@@ -110,7 +127,8 @@ static void fill_missing(struct snap_holder *h, struct arena *a, const struct pr
     h->gone = gone && r->key.space == LOCKKEY_PRIVATE;
     h->confidence = h->gone ? CONF_LIKELY : CONF_UNKNOWN;
     if (h->gone)
-        h->detail = arena_printf(a, "TID %d ended while holding the lock", owner);
+        h->detail = arena_printf(a, "TID %d is no thread of this process: it ended holding the "
+                                 "lock, or a fork copied the lock", owner);
     else
         h->detail = arena_printf(a, "owner TID %d is not among the threads that can be seen", owner);
 }
@@ -128,11 +146,12 @@ static void fill_unnamed(struct snap_holder *h, struct arena *a, const struct lo
                                           : "its owner died while holding it";
     } else if (v->late.readers) {
         h->mode = MODE_SHARED;
+        h->unrecorded = true;
         h->detail = arena_printf(a, "%u reader%s; readers are not recorded by this lock",
                                  v->late.readers, v->late.readers == 1 ? "" : "s");
     } else {
-        h->detail = layout_records_owner(r->kind, r->layout) ? "not recorded at this moment"
-                                                             : "not recorded by this lock";
+        h->unrecorded = !layout_records_owner(r->kind, r->layout);
+        h->detail = h->unrecorded ? "not recorded by this lock" : "not recorded at this moment";
     }
 }
 
@@ -155,7 +174,6 @@ const struct snap_holder *holder_list(struct arena *a, const struct proctab *pro
     h->age_ms = NAN;
     if (th) {
         fill_thread(h, a, procs, r, th);
-        h->confidence = !lock || r->holder.agreed ? CONF_CONFIRMED : CONF_LIKELY;
     } else if (owner > 0) {
         fill_missing(h, a, procs, r, owner);
     } else {

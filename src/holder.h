@@ -12,9 +12,6 @@
 #include "snapshot.h"
 #include "xalloc.h"
 
-/* The thread that the lock word names, or NULL: none is named, or it cannot be found. */
-struct thread *holder_thread(const struct proctab *procs, const struct lock_row *r);
-
 /* Whether the source should look for the named owner elsewhere; then *REQ says how. */
 bool holder_request(const struct proctab *procs, struct lock_row *r, nsec_t now,
                     struct request *req);

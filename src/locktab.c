@@ -103,6 +103,16 @@ struct lock_row *locktab_row(struct locktab *t, const struct process_fact *p,
     return r;
 }
 
+static void note_pid(struct lock_row *r, pid_t pid)
+{
+    for (int i = 0; i < r->npids; i++) {
+        if (r->pids[i] == pid)
+            return;
+    }
+    if (r->npids < LOCK_PIDS)
+        r->pids[r->npids++] = pid;
+}
+
 void locktab_wait(struct locktab *t, struct lock_row *r, const struct process_fact *p)
 {
     if (r->counted != t->sweep) {
@@ -111,8 +121,7 @@ void locktab_wait(struct locktab *t, struct lock_row *r, const struct process_fa
     }
     r->now++;
     r->last_waited = t->now;
-    if (p->pid != r->pid)
-        r->many_pids = true;
+    note_pid(r, p->pid);
 }
 
 int locktab_held(const struct locktab *t, const struct lock_row *r)
@@ -164,15 +173,19 @@ static void see_holder(struct locktab *t, struct lock_row *r, const struct lock_
         h->since = t->now;
 }
 
+uint64_t locktab_object(const struct lock_row *r, const struct word_fact *w)
+{
+    /* The object's distance from the word is the same in every process that maps it. */
+    return r->key.space == LOCKKEY_SHARED ? w->addr + (r->key.c - w->offset) : r->object;
+}
+
 static void look_at_word(struct locktab *t, const struct sample *s, const struct word_fact *w)
 {
     struct lock_row *r = locktab_linked(t, &s->processes[w->process], w, w->addr);
 
     if (!r || lock_kind_class(r->kind) != CLASS_LOCK)
         return;
-    /* The object's distance from the word is the same in every process that maps it. */
-    uint64_t object = r->key.space == LOCKKEY_SHARED ? w->addr + (r->key.c - w->offset) : r->object;
-    int off = (int)(int64_t)(object - w->addr);
+    int off = (int)(int64_t)(locktab_object(r, w) - w->addr);
     struct lock_state early = layout_state(r->kind, r->layout, off, &w->early);
     count_busy(t, r, &early);
     if (s->kind == SAMPLE_SWEEP && locktab_waiters(t, r) > 0) {

@@ -24,6 +24,8 @@ struct holder_view {
     nsec_t since;           /* first sweep of an unbroken run in which LATE named this owner */
 };
 
+#define LOCK_PIDS 16
+
 struct busy_windows {
     struct window held, looks; /* looks at the word, and those of them that said held */
 };
@@ -35,7 +37,8 @@ struct lock_row {
     enum confidence confidence;
     enum lock_layout layout;
     pid_t pid;       /* of the process whose waiter was seen first */
-    bool many_pids;  /* waiters of several processes were seen */
+    pid_t pids[LOCK_PIDS]; /* of the processes whose threads have waited for it, at most so many */
+    int npids;
     uint64_t object; /* in PID */
     char *path;      /* of a shared lock's file, or NULL; owned */
     uint64_t dev, inode;
@@ -84,6 +87,9 @@ struct lock_row *locktab_row(struct locktab *t, const struct process_fact *p,
  * known that other memory lies there now (exec, another mapping). WORD may be NULL. */
 struct lock_row *locktab_linked(const struct locktab *t, const struct process_fact *p,
                                 const struct word_fact *word, uint64_t addr);
+
+/* The address of R's object in the process whose word W belongs to it. */
+uint64_t locktab_object(const struct lock_row *r, const struct word_fact *w);
 
 /* One more thread of process P waits for R in this sweep. */
 void locktab_wait(struct locktab *t, struct lock_row *r, const struct process_fact *p);

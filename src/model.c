@@ -21,6 +21,7 @@ struct model *model_new(const struct model_host *host)
 struct thread_set {
     const struct proctab *tab;
     pid_t pid;
+    struct file_id file; /* for words in memory that is mapped shared */
 };
 
 static bool is_thread(const void *arg, pid_t tid)
@@ -30,16 +31,13 @@ static bool is_thread(const void *arg, pid_t tid)
     return proctab_find(set->tab, set->pid, tid) != NULL;
 }
 
-/* For words that other processes map too, the owner may be a thread of any that does. */
+/* For words that other processes map too, the owner may be a thread of any that maps the file. */
 static bool is_thread_of_sharer(const void *arg, pid_t tid)
 {
     const struct thread_set *set = arg;
+    bool clear;
 
-    for (const struct proc *p = set->tab->procs; p; p = p->hh.next) {
-        if (p->fact && p->fact->nshared && proctab_find(set->tab, p->pid, tid))
-            return true;
-    }
-    return false;
+    return proctab_find_sharer(set->tab, set->file, tid, &clear) != NULL;
 }
 
 static void settle_row(struct model *m, struct thread *th, const struct process_fact *p,
@@ -48,6 +46,8 @@ static void settle_row(struct model *m, struct thread *th, const struct process_
     const struct futex_wait *f = &th->fact->futex;
     bool shared = word && word->region == REGION_SHARED;
     struct thread_set set = {.tab = &m->procs, .pid = p->pid};
+    if (shared)
+        set.file = (struct file_id){.dev = word->dev, .inode = word->inode};
     struct wait_context ctx = {
         .abi = p->abi,
         .libc = p->libc,
@@ -62,7 +62,9 @@ static void settle_row(struct model *m, struct thread *th, const struct process_
     /* A lock seen in the moment of a hand-over looks like less than it was known to be. */
     if (linked && linked->confidence > c.confidence) {
         th->row = linked;
-        th->mode = linked->kind == KIND_RWLOCK ? wait_rwlock_mode(f, linked->object) : c.mode;
+        th->mode = linked->kind != KIND_RWLOCK ? c.mode
+                   : word ? wait_rwlock_mode(f, locktab_object(linked, word))
+                          : wait_rwlock_mode(f, linked->object);
     } else {
         th->row = locktab_row(&m->locks, p, word, f->addr, &c);
         th->mode = c.mode;
@@ -77,7 +79,9 @@ static bool is_settled(const struct lock_row *r, const struct word_fact *word)
 {
     bool shared = word && word->region == REGION_SHARED;
 
-    return r && r->confidence == CONF_CONFIRMED && shared == (r->key.space == LOCKKEY_SHARED);
+    if (!r || !word)
+        return r != NULL; /* nothing new is known of its memory */
+    return r->confidence == CONF_CONFIRMED && shared == (r->key.space == LOCKKEY_SHARED);
 }
 
 static void see_thread(struct model *m, const struct sample *s, const struct process_fact *p,

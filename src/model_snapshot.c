@@ -93,14 +93,14 @@ static void put_history(struct snap_lock *l, struct model *m, struct lock_row *r
     l->nhistory = (size_t)valid;
 }
 
-/* Threads of the processes in which R is waited for. */
+/* Threads of the processes in which R has been waited for. */
 static int threads_beside(const struct model *m, const struct lock_row *r)
 {
     int n = 0;
 
-    for (const struct proc *p = m->procs.procs; p; p = p->hh.next) {
-        if (!p->outsider && (p->pid == r->pid || r->many_pids))
-            n += p->threads;
+    for (int i = 0; i < r->npids; i++) {
+        const struct proc *p = proctab_proc_of(&m->procs, r->pids[i]);
+        n += p && !p->outsider ? p->threads : 0;
     }
     return n;
 }
@@ -113,7 +113,7 @@ static void put_lock(struct snap_lock *l, struct arena *a, struct model *m, stru
     l->kind = r->kind;
     l->class = lock_kind_class(r->kind);
     l->confidence = r->confidence;
-    l->pid = r->many_pids ? -1 : r->pid;
+    l->pid = r->npids > 1 ? -1 : r->pid;
     l->address = r->object;
     l->path = r->path ? arena_strdup(a, r->path) : NULL;
     l->waiters = (int)locktab_waiters(&m->locks, r);
@@ -145,11 +145,9 @@ static int compare_locks(const void *a, const void *b)
 /* A lock in private memory ends with its process, or when that starts another program. */
 static bool lives(const struct model *m, const struct lock_row *r)
 {
-    const struct proc *p;
-
     if (r->key.space == LOCKKEY_SHARED)
         return true;
-    HASH_FIND(hh, m->procs.procs, &r->pid, sizeof(r->pid), p);
+    const struct proc *p = proctab_proc_of(&m->procs, r->pid);
     return p && !p->ended && p->start_ticks == r->key.c && p->execs == r->key.execs;
 }
 
@@ -175,12 +173,12 @@ static void put_locks(struct snapshot *s, struct model *m)
 
 /* Processes ------------------------------------------------------------------------- */
 
-static void put_process(struct snap_process *out, struct model *m, struct proc *p)
+static void put_process(struct snap_process *out, struct proc *p)
 {
-    const struct process_fact *f = &p->last_read;
+    const struct proc_counters *f = &p->last_read;
 
     out->pid = p->pid;
-    memcpy(out->comm, p->last_read.comm, sizeof(out->comm));
+    memcpy(out->comm, f->comm, sizeof(out->comm));
     out->ended = p->ended;
     out->threads = p->ended ? 0 : p->threads;
     out->cpus_allowed = f->cpus_allowed > 0 ? f->cpus_allowed : -1;
@@ -193,7 +191,7 @@ static void put_process(struct snap_process *out, struct model *m, struct proc *
     out->minflt_per_s = p->rates.minflt;
     out->majflt_per_s = p->rates.majflt;
     out->unreadable = p->unreadable;
-    proctab_states(&m->procs, p, out->states);
+    proctab_states(p, out->states);
 }
 
 static int compare_processes(const void *a, const void *b)
@@ -209,10 +207,11 @@ static void put_processes(struct snapshot *s, struct model *m)
         arena_zalloc(&s->arena, HASH_COUNT(m->procs.procs) * sizeof(*out));
     struct proc *p, *tmp;
 
+    proctab_fold(&m->procs);
     HASH_ITER(hh, m->procs.procs, p, tmp)
     {
         if (!p->outsider)
-            put_process(&out[s->nprocesses++], m, p);
+            put_process(&out[s->nprocesses++], p);
     }
     qsort(out, s->nprocesses, sizeof(*out), compare_processes);
     s->processes = out;
@@ -280,6 +279,7 @@ struct snapshot *model_snapshot(struct model *m)
     memcpy(s->host, m->host.name, sizeof(s->host));
     memcpy(s->kernel, m->host.kernel, sizeof(s->kernel));
     s->cpus = m->host.cpus;
+    s->looks = window_sum(&m->locks.sweeps, m->now, 10);
     put_locks(s, m);
     put_processes(s, m);
     put_self(s, m);

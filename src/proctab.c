@@ -34,7 +34,7 @@ static double switch_rate(int64_t now, int64_t before, double seconds)
 
 static void take_counters(struct proc *p, const struct process_fact *f)
 {
-    const struct process_fact *b = &p->last_read;
+    const struct proc_counters *b = &p->last_read;
 
     if (f->read_at == b->read_at)
         return;
@@ -50,7 +50,17 @@ static void take_counters(struct proc *p, const struct process_fact *f)
     } else {
         p->first_rss_kb = f->rss_kb;
     }
-    p->last_read = *f;
+    p->last_read = (struct proc_counters){
+        .read_at = f->read_at,
+        .cpu_ns = f->cpu_ns,
+        .minflt = f->minflt,
+        .majflt = f->majflt,
+        .rss_kb = f->rss_kb,
+        .voluntary = f->voluntary,
+        .involuntary = f->involuntary,
+        .cpus_allowed = f->cpus_allowed,
+    };
+    memcpy(p->last_read.comm, f->comm, sizeof(p->last_read.comm));
 }
 
 /* A PID that was used again: nothing of the former process counts. */
@@ -58,8 +68,16 @@ static void begin(struct proc *p, const struct process_fact *f)
 {
     p->start_ticks = f->start_ticks;
     p->rates = (struct proc_rates){NAN, NAN, NAN, NAN, NAN};
-    p->last_read = (struct process_fact){.rss_kb = -1};
+    p->last_read = (struct proc_counters){.rss_kb = -1};
     p->first_rss_kb = -1;
+}
+
+struct proc *proctab_proc_of(const struct proctab *t, pid_t pid)
+{
+    struct proc *p;
+
+    HASH_FIND(hh, t->procs, &pid, sizeof(pid), p);
+    return p;
 }
 
 struct proc *proctab_proc(struct proctab *t, const struct process_fact *f)
@@ -138,13 +156,18 @@ static void fold(struct thread *th)
     th->from = th->at;
 }
 
-void proctab_states(struct proctab *t, struct proc *p, double out[THREAD_STATES])
+void proctab_fold(struct proctab *t)
 {
     for (size_t i = 0; i < t->nslots; i++) {
-        if (t->by_slot[i] && t->by_slot[i]->proc == p)
+        if (t->by_slot[i])
             fold(t->by_slot[i]);
     }
+}
+
+void proctab_states(struct proc *p, double out[THREAD_STATES])
+{
     double total = 0;
+
     for (int s = 0; s < THREAD_STATES; s++)
         total += p->spent[s];
     /* Threads that came or went in between: the shares are theirs, the number is today's. */
@@ -184,6 +207,7 @@ static struct thread *new_thread(struct proctab *t, struct proc *p, const struct
     struct thread *th = xcalloc(1, sizeof(*th)), *old;
 
     th->tid = f->tid;
+    th->slot = f->slot;
     th->pid = p->pid;
     th->proc = p;
     th->from = th->at = t->now;
@@ -196,10 +220,8 @@ static struct thread *new_thread(struct proctab *t, struct proc *p, const struct
     th->key = (struct thread_key){.pid = (uint64_t)p->pid, .ns_tid = (uint64_t)name};
     /* A TID that was used again within one sweep: the new thread has the name now. */
     HASH_FIND(hh, t->by_tid, &th->key, sizeof(th->key), old);
-    for (size_t i = 0; old && i < t->nslots; i++) {
-        if (t->by_slot[i] == old)
-            forget(t, i);
-    }
+    if (old)
+        forget(t, old->slot);
     HASH_ADD(hh, t->by_tid, key, sizeof(th->key), th);
     t->by_slot[f->slot] = th;
     return th;
@@ -271,6 +293,30 @@ struct thread *proctab_find(const struct proctab *t, pid_t pid, pid_t ns_tid)
 
     HASH_FIND(hh, t->by_tid, &key, sizeof(key), th);
     return th && th->sweep == t->sweep && th->fact->seen != SEEN_DEAD ? th : NULL;
+}
+
+static bool maps_file(const struct proc *p, struct file_id file)
+{
+    for (size_t i = 0; p->fact && !p->ended && i < p->fact->nshared; i++) {
+        if (p->fact->shared[i].dev == file.dev && p->fact->shared[i].inode == file.inode)
+            return true;
+    }
+    return false;
+}
+
+struct thread *proctab_find_sharer(const struct proctab *t, struct file_id file, pid_t ns_tid,
+                                   bool *clear)
+{
+    struct thread *found = NULL;
+
+    *clear = true;
+    for (const struct proc *p = t->procs; p; p = p->hh.next) {
+        struct thread *th = maps_file(p, file) ? proctab_find(t, p->pid, ns_tid) : NULL;
+        if (th && found)
+            *clear = false;
+        found = th ? th : found;
+    }
+    return found;
 }
 
 void proctab_drop_ended(struct proctab *t)

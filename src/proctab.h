@@ -18,6 +18,7 @@ struct proc;
 
 struct thread {
     pid_t tid, pid;
+    uint32_t slot;
     uint64_t start_ticks;
     uint64_t sweep; /* last one that saw it */
     struct proc *proc;
@@ -44,12 +45,21 @@ struct proc_rates {
     double cpu_cores, voluntary, involuntary, minflt, majflt;
 };
 
+/* The counters of a process as of READ_AT (sample.h has their meaning). */
+struct proc_counters {
+    nsec_t read_at;
+    char comm[COMM_LEN];
+    uint64_t cpu_ns, minflt, majflt;
+    int64_t rss_kb, voluntary, involuntary;
+    int cpus_allowed;
+};
+
 struct proc {
     pid_t pid;
     uint64_t start_ticks;
     uint32_t execs;
     const struct process_fact *fact; /* of the last sweep; NULL when that had it not */
-    struct process_fact last_read;   /* counters as of READ_AT */
+    struct proc_counters last_read;
     struct proc_rates rates;
     int64_t first_rss_kb;
     uint64_t sweep; /* last one that saw it */
@@ -76,6 +86,9 @@ void proctab_begin_sweep(struct proctab *t, const struct sample *s, nsec_t start
 /* The process of this fact, made if new; takes its counters (once a sweep). */
 struct proc *proctab_proc(struct proctab *t, const struct process_fact *f);
 
+/* The process PID, if it is known. */
+struct proc *proctab_proc_of(const struct proctab *t, pid_t pid);
+
 /* The thread of this fact, made if new; its slot's former owner goes. */
 struct thread *proctab_thread(struct proctab *t, struct proc *p, const struct thread_fact *f);
 
@@ -88,13 +101,21 @@ void proctab_end_sweep(struct proctab *t);
 /* The thread that calls itself NS_TID in process PID, if it was seen in the last sweep. */
 struct thread *proctab_find(const struct proctab *t, pid_t pid, pid_t ns_tid);
 
+/* The thread that calls itself NS_TID in a process known to map FILE shared. *CLEAR is false when
+ * there are several such: PID namespaces give the same number twice. */
+struct thread *proctab_find_sharer(const struct proctab *t, struct file_id file, pid_t ns_tid,
+                                   bool *clear);
+
+/* Before proctab_states(): books what each thread did since the last time. */
+void proctab_fold(struct proctab *t);
+
 /*
  * Mean threads per state since the last call, into OUT; they sum to the threads of the process.
  * Per thread, running and queueing come from the kernel's clocks (schedstat) where it has them,
  * and samples only split the rest. Starts a new span; without a sweep since the last call, what
  * was told then stands. NaN before the first.
  */
-void proctab_states(struct proctab *t, struct proc *p, double out[THREAD_STATES]);
+void proctab_states(struct proc *p, double out[THREAD_STATES]);
 
 /* Takes off processes that have ended (after they have been shown once). */
 void proctab_drop_ended(struct proctab *t);

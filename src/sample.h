@@ -65,7 +65,10 @@ struct thread_fact {
     uint64_t arg[6];
     uint64_t sp, pc;
     struct futex_wait futex; /* valid when ADDR is not 0 */
-    int32_t word;      /* index into sample.words of the futex word it waits on, or -1 */
+    int32_t word; /* index into sample.words of the futex word it waits on, or -1. A thread that is
+                     not FRESH has one only when the word MAYBE_LOCK: what is no lock does not
+                     change under a waiter that sleeps on, so what was told when it was fresh
+                     holds (FUTEX stays valid) */
     int fd;            /* argument 0 when that is a descriptor, or -1 */
     enum fd_kind fd_kind;
     const char *fd_path; /* target of the link, or NULL */
@@ -90,6 +93,9 @@ struct process_fact {
     bool outsider;     /* not watched: here only because it holds a lock that is waited for;
                           THREADS then lists just the threads asked for */
     bool ended;        /* gone: this is its last appearance, without threads */
+    int refused_errno; /* 0: its threads may be looked at; else the errno with which the kernel
+                          refuses all of them (EPERM, EACCES): they stand as SEEN_UNREADABLE, and
+                          only about once a second one of them is tried again */
     const struct thread_fact *threads;
     size_t nthreads;
     const struct file_id *shared; /* files that it is known to map shared: those in which words */
@@ -142,13 +148,17 @@ bool futex_decode(enum call call, const uint64_t arg[6], struct futex_wait *out)
 struct word_fact {
     uint32_t process; /* index into sample.processes */
     uint64_t addr;
+    bool maybe_lock; /* what its waiters passed may be a wait for a lock. False: a hand-off or
+                        anything else that nobody holds; it stands here only in a sweep, for a
+                        FRESH waiter, and there is no state to follow in it (EARLY is empty) */
     enum region region;
     uint64_t dev, inode, offset; /* REGION_SHARED: of the word itself */
     const char *path;            /* the mapping's file, or NULL */
     struct word_view early, late; /* a word that is new in this sweep has no EARLY */
 };
 
-/* What lock-top itself costs and missed, since it began. */
+/* What lock-top itself costs and missed: the counters since it began, the rest as of the last
+ * sweep. */
 struct self_fact {
     nsec_t cpu_ns; /* the whole of lock-top: sampling, model and rendering */
     int64_t rss_kb;
@@ -157,11 +167,14 @@ struct self_fact {
     uint64_t vanished;   /* threads that ended between two looks or in the middle of one */
     uint64_t late;       /* sweeps that began more than half an interval late */
     uint64_t stops;      /* times a thread was stopped (ptrace) */
-    int denied_errno;    /* last errno of a refused read, 0: none */
+    uint32_t unprobed;   /* words of now that may be locks and are not probed, as there are too
+                            many: of these no utilisation is known, and no EARLY */
+    int denied_errno;    /* errno of a read that the last sweep was refused, 0: none */
     bool budget_limited; /* the rates are lowered to keep the budget */
     bool fds_short;      /* too few descriptors: files are opened anew for each read */
-    bool no_schedstat;   /* the kernel does not count run times */
-    bool no_memory;      /* the target's memory may not be read: kinds and holders unknown */
+    bool no_schedstat;   /* the kernel does not count the run times of a watched process */
+    bool no_memory;      /* a watched process's memory may not be read: there kinds and holders are
+                            unknown */
 };
 
 enum sample_kind {

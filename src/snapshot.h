@@ -44,7 +44,9 @@ enum lock_class lock_kind_class(enum lock_kind k);
 enum confidence {
     CONF_UNKNOWN,   /* not known, or only a guess that is not shown as more */
     CONF_LIKELY,    /* one source says so */
-    CONF_CONFIRMED, /* two independent looks agree */
+    CONF_CONFIRMED, /* a holder: two reads of the lock, before and after its waiters were seen,
+                       name the same living thread; a kind: call, value and memory agree, and
+                       the memory names a living thread or counts this waiter */
 };
 const char *confidence_name(enum confidence c);
 
@@ -58,6 +60,7 @@ struct snap_holder {
     char comm[COMM_LEN];     /* "" unknown */
     enum lock_mode mode;
     bool gone;               /* the recorded holder does not exist (any more) */
+    bool unrecorded;         /* locks of this kind never record who holds them so */
     enum thread_state state; /* what it is doing; meaningless when STATE_KNOWN is false */
     bool state_known;
     const char *detail;      /* "fsync fd 12 /data/ibdata1", "not recorded by this lock", or NULL */
@@ -142,6 +145,7 @@ struct snapshot {
     struct snap_self self;
     const struct snap_process *processes; /* watched ones, by PID */
     size_t nprocesses;
+    uint64_t looks; /* sweeps behind the means over 10 s */
     const struct snap_lock *locks; /* all classes; sorted by waiters_avg_10s, most first */
     size_t nlocks;
     enum severity severity; /* of the verdict */

@@ -308,15 +308,21 @@ static const struct word_view *freshest(const struct word_fact *w)
     return w->early.hi > w->early.lo ? &w->early : NULL;
 }
 
+static enum lock_layout layout_of(const struct futex_wait *f, const struct wait_context *ctx)
+{
+    /* A static program has no library to be known by; no other waits for musl's EBUSY | waiters. */
+    if (ctx->libc == LIBC_MUSL || (ctx->libc == LIBC_UNKNOWN && f->val == VAL_MUSL_NORMAL))
+        return LAYOUT_MUSL;
+    return ctx->abi == ABI_COMPAT || sizeof(long) == 4 ? LAYOUT_GLIBC32 : LAYOUT_GLIBC64;
+}
+
 struct wait_class wait_classify(const struct futex_wait *f, const struct wait_context *ctx)
 {
     struct query q = {
         .f = f,
         .ctx = ctx,
         .view = freshest(ctx->word),
-        .layout = ctx->libc == LIBC_MUSL ? LAYOUT_MUSL
-                  : ctx->abi == ABI_COMPAT ? LAYOUT_GLIBC32
-                                           : LAYOUT_GLIBC64,
+        .layout = layout_of(f, ctx),
     };
 
     if (f->words > 1)

@@ -83,6 +83,7 @@ static inline struct snapshot snapshot_of(const struct snap_process *p, size_t n
                  .stop_us_max = NAN},
         .processes = p,
         .nprocesses = np,
+        .looks = 500,
         .locks = l,
         .nlocks = nl,
         .verdict = "no contention",

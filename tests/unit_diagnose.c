@@ -154,9 +154,7 @@ static void test_names(void **state)
     struct snap_lock l = waited_lock("1:0x2", KIND_MUTEX, 9);
 
     l.address = 0x7f3200000040;
-    expect(&p, &l, SEVERITY_WARNING, "for mutex 0x7f3200000040; held by nobody at this moment");
-    l.confidence = CONF_UNKNOWN;
-    expect(&p, &l, SEVERITY_WARNING, "9.0 threads wait, it seems, for mutex");
+    expect(&p, &l, SEVERITY_WARNING, "for mutex 0x7f3200000040; holder unknown");
     l.path = "/dev/shm/pool";
     expect(&p, &l, SEVERITY_WARNING, "for mutex in /dev/shm/pool");
     l.name = "buf_pool+0x40";
@@ -223,6 +221,57 @@ static void test_unproven_lock(void **state)
     expect_of(&p, 1, l, 2, SEVERITY_WARNING, "12.0 threads wait");
 }
 
+/* On a handful of looks, or of sightings, nothing is alarmed. */
+static void test_few_looks(void **state)
+{
+    (void)state;
+    struct snap_process p = process(7, THREAD_NET);
+    struct snap_lock l = waited_lock("16147:0x1000", KIND_MUTEX, 5);
+    struct snapshot s = snapshot_of(&p, 1, &l, 1);
+
+    l.wait_share = 0.7;
+    s.looks = ALARM_MIN_LOOKS - 1;
+    diagnose_verdict(&s);
+    assert_int_equal(s.severity, SEVERITY_INFO);
+    assert_string_equal(s.verdict, "no contention in 9 looks so far (7 threads: 7.0 net)");
+    s.looks = ALARM_MIN_LOOKS;
+    diagnose_verdict(&s);
+    assert_int_equal(s.severity, SEVERITY_WARNING);
+    l.waiters_avg_10s = 0.29; /* 2.9 sightings in 10 looks */
+    diagnose_verdict(&s);
+    assert_int_equal(s.severity, SEVERITY_INFO);
+    arena_release(&s.arena);
+}
+
+/* A lock between two holders, one that nobody waits for now, one whose memory is not known. */
+static void test_lock_without_a_holder(void **state)
+{
+    (void)state;
+    struct snap_process p = process(7, THREAD_LOCK);
+    struct snap_lock l = waited_lock("16147:0x1000", KIND_MUTEX, 5);
+
+    l.held = 0;
+    expect(&p, &l, SEVERITY_WARNING, "; free at this moment");
+    l.held = 1;
+    expect(&p, &l, SEVERITY_WARNING, "; holder unknown");
+    l.waiters = 0;
+    expect(&p, &l, SEVERITY_WARNING, "; nobody waits at this moment");
+    l.confidence = CONF_UNKNOWN;
+    expect(&p, &l, SEVERITY_INFO, "no proven contention");
+}
+
+static void test_words_of_unknown_kind(void **state)
+{
+    (void)state;
+    struct snap_process p = process(20, THREAD_SYNC);
+    struct snap_lock l = waited_lock("16147:0x1000", KIND_FUTEX, 2);
+
+    l.confidence = CONF_UNKNOWN;
+    expect(&p, &l, SEVERITY_INFO, "no contention (20 threads: 20 sync; 2 on words of unknown kind)");
+    l.waiters = 1;
+    expect(&p, &l, SEVERITY_INFO, "no contention (20 threads: 20 sync)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +280,9 @@ int main(void)
         cmocka_unit_test(test_one_thread_waiting_all_the_time),
         cmocka_unit_test(test_share_of_thread_time),
         cmocka_unit_test(test_unproven_lock),
+        cmocka_unit_test(test_few_looks),
+        cmocka_unit_test(test_lock_without_a_holder),
+        cmocka_unit_test(test_words_of_unknown_kind),
         cmocka_unit_test(test_unreadable_threads),
         cmocka_unit_test(test_file_locks_without_a_row),
         cmocka_unit_test(test_nothing_left),

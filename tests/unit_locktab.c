@@ -91,7 +91,8 @@ static void test_two_processes_keep_apart(void **state)
     struct lock_row *q = wait_at(&b, &other, NULL, 0x1000, KIND_MUTEX, 0x1000, 1);
     assert_ptr_not_equal(r, q);
     assert_string_not_equal(r->id, q->id);
-    assert_false(r->many_pids || q->many_pids);
+    assert_int_equal(r->npids, 1);
+    assert_int_equal(q->npids, 1);
     locktab_release(&b.t);
 }
 
@@ -112,9 +113,9 @@ static void test_shared_from_two_processes(void **state)
     there.addr = 0x9040;
     begin(&b, SAMPLE_SWEEP, 0);
     struct lock_row *r = wait_at(&b, &SHOP, &here, 0x7000, KIND_MUTEX, 0x7000, 2);
-    assert_false(r->many_pids);
+    assert_int_equal(r->npids, 1);
     assert_ptr_equal(wait_at(&b, &other, &there, 0x9040, KIND_MUTEX, 0x9040, 3), r);
-    assert_true(r->many_pids);
+    assert_int_equal(r->npids, 2);
     assert_int_equal(locktab_waiters(&b.t, r), 5);
     assert_string_equal(r->path, "/dev/shm/pool");
     assert_int_equal(r->pid, SHOP.pid);

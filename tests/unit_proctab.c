@@ -40,6 +40,12 @@ static struct table table_of(size_t n)
     return b;
 }
 
+static void states_of(struct proctab *t, struct proc *p, double out[THREAD_STATES])
+{
+    proctab_fold(t);
+    proctab_states(p, out);
+}
+
 static struct proc *count_sweep(struct table *b, nsec_t after)
 {
     b->mono += after;
@@ -74,7 +80,7 @@ static void test_states_sum_to_the_threads(void **state)
         b.threads[THREAD_RUNNING].run_ns += (uint64_t)TICK;
         p = count_sweep(&b, TICK);
     }
-    proctab_states(&b.t, p, out);
+    states_of(&b.t, p, out);
     assert_float_equal(sum(out), 12, 1e-9);
     for (int s = 0; s < THREAD_STATES; s++)
         assert_float_equal(out[s], 1, 1e-9);
@@ -105,7 +111,7 @@ static void test_states_sum_in_every_case(void **state)
             }
             p = count_sweep(&b, TICK);
         }
-        proctab_states(&b.t, p, out);
+        states_of(&b.t, p, out);
         assert_int_equal(p->threads, b.n);
         assert_float_equal(sum(out), (double)b.n, 1e-6);
         for (int s = 0; s < THREAD_STATES; s++)
@@ -122,7 +128,7 @@ static void test_clocks_before_samples(void **state)
     struct proc *p = count_sweep(&b, 0);
     double out[THREAD_STATES];
 
-    proctab_states(&b.t, p, out);
+    states_of(&b.t, p, out);
     for (int i = 0; i < 100; i++) {
         /* runs 5 ms and queues 1 ms of every 20, but is never caught doing so */
         b.threads[0].run_ns += (uint64_t)TICK / 4;
@@ -131,7 +137,7 @@ static void test_clocks_before_samples(void **state)
         b.states[0] = i % 2 ? THREAD_NET : THREAD_LOCK;
         count_sweep(&b, TICK);
     }
-    proctab_states(&b.t, p, out);
+    states_of(&b.t, p, out);
     assert_float_equal(out[THREAD_RUNNING], 0.25, 1e-9);
     assert_float_equal(out[THREAD_RUNQ], 0.05, 1e-9);
     assert_float_equal(out[THREAD_NET], 0.35, 1e-9);
@@ -151,7 +157,7 @@ static void test_without_schedstat_samples_count(void **state)
         b.states[0] = i % 4 ? THREAD_SLEEP : THREAD_RUNNING;
         p = count_sweep(&b, TICK);
     }
-    proctab_states(&b.t, p, out);
+    states_of(&b.t, p, out);
     assert_float_equal(out[THREAD_RUNNING], 0.25, 1e-9);
     assert_float_equal(out[THREAD_RUNQ], 0, 1e-9);
     proctab_release(&b.t);
@@ -202,13 +208,13 @@ static void test_spans(void **state)
     double out[THREAD_STATES];
     struct proc *p = count_sweep(&b, TICK);
 
-    proctab_states(&b.t, p, out);
+    states_of(&b.t, p, out);
     assert_float_equal(out[THREAD_SLEEP], 2, 1e-9);
     b.states[0] = b.states[1] = THREAD_LOCK;
     count_sweep(&b, TICK);
-    proctab_states(&b.t, p, out); /* what was before is not counted again */
+    states_of(&b.t, p, out); /* what was before is not counted again */
     assert_float_equal(out[THREAD_LOCK], 2, 1e-9);
-    proctab_states(&b.t, p, out); /* no sweep in between: it stands */
+    states_of(&b.t, p, out); /* no sweep in between: it stands */
     assert_float_equal(out[THREAD_LOCK], 2, 1e-9);
     assert_float_equal(sum(out), 2, 1e-9);
     proctab_release(&b.t);
@@ -224,7 +230,7 @@ static void test_dead_leader_and_unreadable(void **state)
     b.threads[1].seen = b.threads[2].seen = SEEN_UNREADABLE;
     b.states[0] = b.states[1] = b.states[2] = THREAD_OTHER;
     struct proc *p = count_sweep(&b, TICK);
-    proctab_states(&b.t, p, out);
+    states_of(&b.t, p, out);
     assert_int_equal(p->threads, 3);
     assert_int_equal(p->unreadable, 2);
     assert_float_equal(sum(out), 3, 1e-9);
@@ -242,13 +248,13 @@ static void test_ended(void **state)
         double out[THREAD_STATES];
         b.threads[0].seen = SEEN_UNREADABLE;
         struct proc *p = count_sweep(&b, TICK);
-        proctab_states(&b.t, p, out);
+        states_of(&b.t, p, out);
         if (swept)
             count_sweep(&b, TICK);
         b.p.ended = true;
         b.n = 0;
         count_sweep(&b, TICK);
-        proctab_states(&b.t, p, out);
+        states_of(&b.t, p, out);
         assert_true(p->ended);
         assert_int_equal(p->threads, 0);
         assert_int_equal(p->unreadable, 0);

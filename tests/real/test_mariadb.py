@@ -5,12 +5,12 @@ import subprocess
 import pytest
 
 from promises import (
+    Guard,
+    check_always,
     check_idle,
     check_parked,
     process_of,
-    settle,
     status_of,
-    tids_of,
     wait_until,
     waited_now,
 )
@@ -49,70 +49,85 @@ class Client:
 
 
 @pytest.fixture
-def mariadb(installed, find, serve, run):
+def start(installed, find, serve, run):
+    """start(OPTION...) starts a server and waits until it serves."""
     path, user = installed
     client = Client(run, find("mariadb"), path / "d" / "s")
     command = [find("mariadbd"), "--no-defaults", f"--datadir={path / 'd'}", "--skip-networking"]
     command += [f"--socket={path / 'd' / 's'}", f"--pid-file={path / 'd' / 'p'}"]
-    server = serve([*command, f"--user={user}"] if user else command, client.serves)
-    server.client = client
-    return server
+    command += [f"--user={user}"] if user else []
+
+    def begin(*options):
+        server = serve([*command, *options], client.serves)
+        server.client = client
+        return server
+
+    return begin
 
 
 @pytest.fixture
-def slap(mariadb, find, serve):
-    """slap(OPTION...) runs queries from several sessions until the test ends."""
+def mariadb(start):
+    return start()
 
-    def start(*options):
+
+@pytest.fixture
+def slap(find, serve):
+    """slap(SERVER, OPTION...) runs queries from several sessions until the test ends."""
+
+    def begin(server, *options):
         program = find("mariadb-slap", "mysqlslap")
-        command = [program, *mariadb.client.command[1:], "--number-of-queries=100000000"]
+        command = [program, *server.client.command[1:], "--number-of-queries=100000000"]
         serve([*command, *options])
         sessions = int(options[0].partition("=")[2])
-        wait_until(
-            lambda: int(mariadb.client.query(
-                "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'root'"
-            )) > sessions,
-            "the sessions",
-        )
+        count = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'root'"
+        wait_until(lambda: int(server.client.query(count)) > sessions, "the sessions")
 
-    return start
+    return begin
 
 
-def test_idle(mariadb, observe):
+def test_idle(mariadb, installed, observe):
+    if installed[1]:  # it has changed its user, and may be watched nevertheless
+        assert status_of(mariadb.pid)["Uid"].split()[0] != "0"
     check_idle(observe, mariadb.pid)
     assert mariadb.client.query("SELECT 6 * 7") == "42"
 
 
 def test_16_sessions_of_short_queries(mariadb, slap, observe):
     mariadb.client.query("DROP DATABASE IF EXISTS mysqlslap")
-    slap("--concurrency=16", "--auto-generate-sql", "--auto-generate-sql-load-type=mixed")
+    slap(mariadb, "--concurrency=16", "--auto-generate-sql", "--auto-generate-sql-load-type=mixed")
     last = observe(mariadb.pid, n=4)[-1]
     assert process_of(last, mariadb.pid)["threads"] >= 16
     assert mariadb.client.query("SELECT 6 * 7") == "42"
 
 
-def test_mutex_of_the_monitor(mariadb, slap, observe):
-    """SHOW ENGINE INNODB STATUS is written under one pthread mutex."""
-    slap("--concurrency=8", "--query=SHOW ENGINE INNODB STATUS")
+def test_mutex_of_the_binary_log(start, slap, watch):
+    """Commits are written to the binary log one after another, under a pthread mutex."""
+    server = start("--log-bin", "--sync-binlog=1")
+    server.client.query("CREATE OR REPLACE DATABASE t; CREATE TABLE t.t (v INT)")
+    slap(server, "--concurrency=16", "--query=INSERT INTO t.t VALUES (1)")
 
-    def named(snapshots):
+    def named(snapshot):
         return [
             row
-            for snapshot in snapshots
             for row in waited_now(snapshot, "lock")
             if row["kind"].startswith("mutex")
             and row["confidence"] == "confirmed"
-            and row["waiters_avg_1s"] >= 0.5
+            and row["waiters_avg_1s"] >= 0.1
             and row["holders"]
             and row["holders"][0]["confidence"] == "confirmed"
         ]
 
-    snapshots = settle(
-        lambda: observe(mariadb.pid, n=10, delay=0.2), named, "a mutex and its holder"
-    )
-    for row in named(snapshots):
+    with Guard([server.pid]) as guard:
+        watcher = watch("-p", server.pid, "-d", 0.1)
+        seen = watcher.until(named, "a mutex with waiters and its holder")
+        watcher.interrupt()
+    guard.check()
+    for snapshot in watcher.snapshots:
+        check_always(snapshot, guard)
+    for row in named(seen):
         waiters = {waiter["tid"] for waiter in row["waiter_threads"]}
-        assert row["holders"][0]["tid"] in tids_of(mariadb.pid) - waiters
+        assert row["holders"][0]["tid"] not in waiters
+        assert row["busy"] is None or row["busy"] > 0.1
 
 
 @pytest.fixture
@@ -129,11 +144,8 @@ def test_waiters_for_a_row_lock(mariadb, session, serve, observe):
         serve([*mariadb.client.command, "-e", "UPDATE t.t SET v = v + 1 WHERE id = 1"])
         for _ in range(ROW_WAITERS)
     ]
-    wait_until(
-        lambda: query("SELECT COUNT(*) FROM information_schema.INNODB_TRX"
-                      " WHERE trx_state = 'LOCK WAIT'") == str(ROW_WAITERS),
-        "the row lock's waiters",
-    )
+    waits = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"
+    wait_until(lambda: query(waits).split()[-1] == str(ROW_WAITERS), "the row lock's waiters")
     tids = query("SELECT TID FROM information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE%'")
     assert len(tids.split()) == ROW_WAITERS
     check_parked(observe(mariadb.pid), map(int, tids.split()))
@@ -161,13 +173,6 @@ def test_waiters_for_a_user_lock(mariadb, session, serve, observe):
     assert session.say("SELECT RELEASE_LOCK('lock-top');") == "1"
     for waiter in waiters:
         assert waiter.process.wait(30) == 0
-
-
-def test_runs_as_its_own_user(mariadb, installed):
-    """The tests are to cover a process that has changed its user, where they may."""
-    if installed[1] is None:
-        pytest.skip("not root: the server runs as the user of the tests")
-    assert status_of(mariadb.pid)["Uid"].split()[0] != "0"
 
 
 def test_killed(mariadb, check_death):
