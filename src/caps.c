@@ -51,15 +51,11 @@ static int shares_userns(int rootfd, int dirfd)
 
 static void collect_status(int dirfd, struct caps_facts *out)
 {
-    char text[STATUS_SIZE];
     struct procfs_status status;
     struct stat st;
 
-    if (procfs_slurp(dirfd, "status", text, sizeof(text)) > 0 &&
-        procfs_parse_status(text, &status)) {
+    if (procfs_read_status(dirfd, "status", &status) == 0)
         out->target_uid = status.euid;
-        out->tracer = status.tracer;
-    }
     /* The kernel gives the files (not the directory) of a process that is not dumpable to root. */
     if (out->target_uid > 0 && fstatat(dirfd, "status", &st, 0) == 0)
         out->dumpable = st.st_uid != 0;
@@ -77,12 +73,9 @@ static long directory_owner(int rootfd, pid_t pid)
 
 static bool is_kernel_thread(int dirfd)
 {
-    char text[1024];
     struct procfs_stat stat;
-    ssize_t n = procfs_slurp(dirfd, "stat", text, sizeof(text));
 
-    return n > 0 && procfs_parse_stat(text, (size_t)n, &stat) &&
-           (stat.flags & PROCFS_PF_KTHREAD) != 0;
+    return procfs_read_stat(dirfd, "stat", &stat) == 0 && (stat.flags & PROCFS_PF_KTHREAD) != 0;
 }
 
 void caps_collect(int rootfd, pid_t pid, struct caps_facts *out)

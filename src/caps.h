@@ -17,7 +17,6 @@ struct caps_facts {
     int yama_scope;          /* kernel.yama.ptrace_scope, -1: no yama */
     bool dumpable;           /* the files in /proc/PID belong to the target's uid, not to root;
                                 always true for a target of root */
-    pid_t tracer;            /* somebody else traces it already */
     bool kernel_thread;      /* has no user memory at all */
 };
 

@@ -79,6 +79,43 @@ static void contention(struct snapshot *s, const struct snap_lock *l)
                               process_text(s, l), share, lock_name(a, l), holder_text(a, l));
 }
 
+/* What all proven locks together take, and how many they are that are waited for. */
+struct spread {
+    double waiters, share;
+    size_t locks;
+};
+
+static struct spread spread_of(const struct snapshot *s, double threads)
+{
+    struct spread sp = {0};
+
+    for (size_t i = 0; i < s->nlocks; i++) {
+        const struct snap_lock *l = &s->locks[i];
+        if (l->class != CLASS_LOCK || !is_proven(l) || !(l->waiters_avg_10s > 0))
+            continue;
+        sp.waiters += l->waiters_avg_10s;
+        sp.locks++;
+    }
+    sp.share = threads > 0 ? sp.waiters / threads : 0;
+    return sp;
+}
+
+static bool is_spread_contention(const struct snapshot *s, const struct spread *sp)
+{
+    return sp->locks > 1 && s->looks >= ALARM_MIN_LOOKS &&
+           sp->waiters * (double)s->looks >= ALARM_MIN_SIGHTINGS &&
+           (sp->waiters >= CONTENTION_MIN_WAITERS || sp->share >= CONTENTION_MIN_SHARE);
+}
+
+static void spread_contention(struct snapshot *s, const struct spread *sp)
+{
+    s->severity = SEVERITY_WARNING;
+    s->verdict = arena_printf(&s->arena,
+                              "%.1f threads wait (%.0f %% of thread-time), spread over %zu locks, "
+                              "none of which stands out",
+                              sp->waiters, sp->share * 100, sp->locks);
+}
+
 static void possible_contention(struct snapshot *s, const struct snap_lock *l)
 {
     s->verdict = arena_printf(&s->arena,
@@ -170,12 +207,22 @@ void diagnose_verdict(struct snapshot *s)
 {
     struct totals t = sum(s);
     const struct snap_lock *l = worst(s, true), *maybe = worst(s, false);
+    struct spread sp = spread_of(s, t.threads);
 
     s->severity = SEVERITY_INFO;
     if (t.living == 0) {
         s->verdict = "nothing is left to watch";
+    } else if (t.threads == 0) {
+        s->severity = SEVERITY_WARNING;
+        s->verdict = "cannot tell: no thread could be looked at";
+    } else if (t.states[THREAD_STOPPED] > t.threads / 2) {
+        s->severity = SEVERITY_WARNING;
+        s->verdict = arena_printf(&s->arena, "%.0f of %.0f threads are stopped (by a signal)",
+                                  t.states[THREAD_STOPPED], t.threads);
     } else if (l) {
         contention(s, l);
+    } else if (is_spread_contention(s, &sp)) {
+        spread_contention(s, &sp);
     } else if (files_contended(s, &t)) {
         s->severity = SEVERITY_WARNING;
         s->verdict = arena_printf(&s->arena, "%.1f threads wait for file locks",

@@ -16,6 +16,17 @@ static pid_t named_owner(const struct lock_row *r)
     return r->holder.known && r->holder.held ? r->holder.late.owner : 0;
 }
 
+/* Whether the number in the word is one of a PID namespace that is not ours. */
+static bool is_foreign_number(const struct proctab *procs, const struct lock_row *r)
+{
+    for (int i = 0; i < r->npids; i++) {
+        const struct proc *p = proctab_proc_of(procs, r->pids[i]);
+        if (p && p->fact && p->fact->nested_pidns)
+            return true;
+    }
+    return false;
+}
+
 /* The thread that the lock word names, or NULL: none is named, it cannot be found, or several
  * processes (each in a PID namespace of its own) have one of that number. */
 static struct thread *holder_thread(const struct proctab *procs, const struct lock_row *r)
@@ -27,20 +38,11 @@ static struct thread *holder_thread(const struct proctab *procs, const struct lo
         return NULL;
     if (r->key.space == LOCKKEY_PRIVATE)
         return proctab_find(procs, r->pid, owner);
+    if (is_foreign_number(procs, r))
+        return NULL;
     struct file_id file = {.dev = r->dev, .inode = r->inode};
     struct thread *th = proctab_find_sharer(procs, file, owner, &clear);
     return clear ? th : NULL;
-}
-
-/* Whether the number in the word is one of a PID namespace that is not ours. */
-static bool is_foreign_number(const struct proctab *procs, const struct lock_row *r)
-{
-    for (int i = 0; i < r->npids; i++) {
-        const struct proc *p = proctab_proc_of(procs, r->pids[i]);
-        if (p && p->fact && p->fact->nested_pidns)
-            return true;
-    }
-    return false;
 }
 
 bool holder_request(const struct proctab *procs, struct lock_row *r, nsec_t now,
@@ -124,6 +126,11 @@ static void fill_missing(struct snap_holder *h, struct arena *a, const struct pr
 {
     bool gone = procs->now - r->holder.since > GONE_AFTER && r->holder.agreed;
 
+    if (r->key.space == LOCKKEY_SHARED && is_foreign_number(procs, r)) {
+        h->detail = arena_printf(a, "TID %d of some PID namespace: whose, a lock in shared memory "
+                                 "does not tell", owner);
+        return;
+    }
     h->gone = gone && r->key.space == LOCKKEY_PRIVATE;
     h->confidence = h->gone ? CONF_LIKELY : CONF_UNKNOWN;
     if (h->gone)

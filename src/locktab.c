@@ -103,6 +103,18 @@ struct lock_row *locktab_row(struct locktab *t, const struct process_fact *p,
     return r;
 }
 
+void locktab_renew(struct lock_row *r, const struct wait_class *c)
+{
+    r->kind = c->kind;
+    r->confidence = c->confidence;
+    r->layout = c->layout;
+    r->holder = (struct holder_view){0};
+    r->seen_held = r->seen_free = r->crowded = r->held = false;
+    memset(&r->waiters, 0, sizeof(r->waiters));
+    free(r->busy);
+    r->busy = NULL;
+}
+
 static void note_pid(struct lock_row *r, pid_t pid)
 {
     for (int i = 0; i < r->npids; i++) {
@@ -120,6 +132,7 @@ void locktab_wait(struct locktab *t, struct lock_row *r, const struct process_fa
         r->now = 0;
     }
     r->now++;
+    r->crowded |= r->now > 1;
     r->last_waited = t->now;
     note_pid(r, p->pid);
 }
@@ -148,7 +161,9 @@ static void count_busy(struct locktab *t, struct lock_row *r, const struct lock_
     r->held = early->held;
     r->seen_held |= early->held;
     r->seen_free |= !early->held;
-    if (r->kind == KIND_FUTEX_LOCK && r->confidence == CONF_UNKNOWN && r->seen_held && r->seen_free)
+    /* A word on which always the same single thread sleeps is where that thread parks. */
+    if (r->kind == KIND_FUTEX_LOCK && r->confidence == CONF_UNKNOWN && r->crowded &&
+        r->seen_held && r->seen_free)
         r->confidence = CONF_LIKELY;
 }
 
@@ -181,7 +196,8 @@ uint64_t locktab_object(const struct lock_row *r, const struct word_fact *w)
 
 static void look_at_word(struct locktab *t, const struct sample *s, const struct word_fact *w)
 {
-    struct lock_row *r = locktab_linked(t, &s->processes[w->process], w, w->addr);
+    struct lock_row *r =
+        w->maybe_lock ? locktab_linked(t, &s->processes[w->process], w, w->addr) : NULL;
 
     if (!r || lock_kind_class(r->kind) != CLASS_LOCK)
         return;

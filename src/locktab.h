@@ -6,8 +6,7 @@
 #ifndef LT_LOCKTAB_H
 #define LT_LOCKTAB_H
 
-#include <uthash.h>
-
+#include "hash.h"
 #include "layout.h"
 #include "lockkey.h"
 #include "sample.h"
@@ -45,6 +44,7 @@ struct lock_row {
     uint32_t now;    /* threads waiting in the last sweep */
     uint64_t counted; /* sweep in which NOW was counted */
     bool seen_held, seen_free; /* the word was found so at some look */
+    bool crowded;              /* several threads were seen waiting at once */
     bool held;                 /* and so at the last (meaningless before the first) */
     uint64_t looked; /* sample in which it was looked at for BUSY */
     uint64_t viewed; /* sweep in which HOLDER was seen */
@@ -82,6 +82,9 @@ void locktab_begin(struct locktab *t, const struct sample *s, nsec_t start);
 struct lock_row *locktab_row(struct locktab *t, const struct process_fact *p,
                              const struct word_fact *word, uint64_t addr,
                              const struct wait_class *c);
+
+/* R's memory has become an object of class C: nothing that was counted before is about it. */
+void locktab_renew(struct lock_row *r, const struct wait_class *c);
 
 /* The row that the word at ADDR of process P was last found to belong to, or NULL: unless it is
  * known that other memory lies there now (exec, another mapping). WORD may be NULL. */

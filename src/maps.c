@@ -64,7 +64,7 @@ int maps_load(struct maps *m, int dirfd, pid_t tid)
     maps_release(m);
     const char *at = text, *last = "";
     struct procfs_map p;
-    while (procfs_next_map(&at, &p, &m->bad_lines))
+    while (procfs_next_map(&at, &p))
         add(m, &p, &last);
     free(text);
     return 0;

@@ -2,8 +2,9 @@
  * maps.h - the memory map of a process, read once and kept: which file or area an address
  * lies in.
  *
- * Reading /proc/PID/maps takes the target's mmap_lock for reading, so it is read when an
- * address is unknown, never at every look.
+ * Reading /proc/PID/maps takes the target's mmap_lock for reading and may be long, so it is done
+ * when an address is unknown, and not at every look. What is kept goes stale: an address that is
+ * mapped anew elsewhere is still found where it was.
  */
 #ifndef LT_MAPS_H
 #define LT_MAPS_H
@@ -26,7 +27,6 @@ struct map_entry {
 struct maps {
     struct map_entry *entries; /* ascending */
     size_t n, cap;
-    unsigned bad_lines;
     struct arena strings;
 };
 

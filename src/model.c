@@ -1,5 +1,6 @@
 #include "model.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@ struct model *model_new(const struct model_host *host)
     struct model *m = xcalloc(1, sizeof(*m));
 
     m->host = *host;
+    m->rates.cpu_pct = m->rates.sweep_hz = m->rates.probe_hz = NAN;
     return m;
 }
 
@@ -59,6 +61,10 @@ static void settle_row(struct model *m, struct thread *th, const struct process_
     struct wait_class c = wait_classify(f, &ctx);
     struct lock_row *linked = locktab_linked(&m->locks, p, word, f->addr);
 
+    if (linked && !wait_suits(f, linked->kind)) {
+        locktab_renew(linked, &c);
+        linked = NULL;
+    }
     /* A lock seen in the moment of a hand-over looks like less than it was known to be. */
     if (linked && linked->confidence > c.confidence) {
         th->row = linked;

@@ -19,6 +19,10 @@ struct model {
     /* At the last snapshot. */
     struct self_fact shown_self;
     nsec_t shown_at;
+    struct {
+        double cpu_pct, sweep_hz, probe_hz; /* NaN before the second sweep */
+    } rates;
+    size_t rows_left_out; /* of the last snapshot, for want of room */
 };
 
 #endif

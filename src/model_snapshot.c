@@ -151,21 +151,71 @@ static bool lives(const struct model *m, const struct lock_row *r)
     return p && !p->ended && p->start_ticks == r->key.c && p->execs == r->key.execs;
 }
 
+/* Rows of class sync, and of all others, that are shown at most: who has thousands of contended
+ * locks reads the first. */
+#define MAX_ROWS 512
+
+struct ranked {
+    struct lock_row *row;
+    double waiters; /* mean over 10 s */
+};
+
+static int compare_ranked(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+
+    return (x->waiters < y->waiters) - (x->waiters > y->waiters);
+}
+
+/* The rows of class sync, or of all others, that are worth showing: at most MAX_ROWS of them, those
+ * with most waiters. Adds how many are left out to *LEFT_OUT. */
+static size_t rank_rows(struct model *m, bool sync, struct ranked *out, size_t *left_out)
+{
+    struct lock_row *r, *tmp;
+    size_t n = 0;
+
+    HASH_ITER(hh, m->locks.rows, r, tmp)
+    {
+        if ((lock_kind_class(r->kind) == CLASS_SYNC) != sync || !lives(m, r) ||
+            window_sum(&r->waiters, m->now, 60) == 0)
+            continue;
+        out[n++] = (struct ranked){r, locktab_mean(&m->locks, r, 10)};
+    }
+    if (n <= MAX_ROWS)
+        return n;
+    qsort(out, n, sizeof(*out), compare_ranked);
+    *left_out += n - MAX_ROWS;
+    return MAX_ROWS;
+}
+
+static void count_sync(struct snapshot *s, const struct model *m)
+{
+    for (const struct lock_row *r = m->locks.rows; r; r = r->hh.next) {
+        uint32_t now = locktab_waiters(&m->locks, r);
+        if (lock_kind_class(r->kind) != CLASS_SYNC || now == 0)
+            continue;
+        s->sync_objects++;
+        s->sync_threads[r->kind] += now;
+    }
+}
+
 static void put_locks(struct snapshot *s, struct model *m)
 {
     size_t nwaiting;
     struct waiting *waiting = collect_waiting(m, &nwaiting);
-    struct snap_lock *locks = arena_zalloc(&s->arena, HASH_COUNT(m->locks.rows) * sizeof(*locks));
-    struct lock_row *r, *tmp;
+    struct ranked *rows = xcalloc(HASH_COUNT(m->locks.rows), sizeof(*rows));
+    size_t sync_left_out = 0;
 
-    HASH_ITER(hh, m->locks.rows, r, tmp)
-    {
-        if (window_sum(&r->waiters, m->now, 60) == 0 || !lives(m, r))
-            continue;
-        struct snap_lock *l = &locks[s->nlocks++];
-        put_lock(l, &s->arena, m, r);
-        put_waiters(l, &s->arena, m, r, waiting, nwaiting);
+    m->rows_left_out = 0;
+    s->nlocks = rank_rows(m, false, rows, &m->rows_left_out);
+    s->nlocks += rank_rows(m, true, rows + s->nlocks, &sync_left_out);
+    count_sync(s, m);
+    struct snap_lock *locks = arena_zalloc(&s->arena, s->nlocks * sizeof(*locks));
+    for (size_t i = 0; i < s->nlocks; i++) {
+        put_lock(&locks[i], &s->arena, m, rows[i].row);
+        put_waiters(&locks[i], &s->arena, m, rows[i].row, waiting, nwaiting);
     }
+    free(rows);
     free(waiting);
     qsort(locks, s->nlocks, sizeof(*locks), compare_locks);
     s->locks = locks;
@@ -220,15 +270,29 @@ static void put_processes(struct snapshot *s, struct model *m)
 
 /* lock-top itself ------------------------------------------------------------------- */
 
-#define MAX_DEGRADED 8
+#define MAX_REFUSED  3 /* processes that are named */
+#define MAX_DEGRADED (10 + MAX_REFUSED)
 
-static size_t put_degraded(const char **out, struct arena *a, const struct self_fact *f)
+static size_t put_refused(const char **out, struct arena *a, const struct model *m)
 {
     size_t n = 0;
 
-    if (f->denied_errno && !f->no_memory)
-        out[n++] = arena_printf(a, "%" PRIu64 " reads of threads failed so far, the last with: %s",
-                                f->unreadable, strerror(f->denied_errno));
+    for (const struct proc *p = m->procs.procs; p && n < MAX_REFUSED; p = p->hh.next) {
+        if (!p->ended && p->refused_errno)
+            out[n++] = arena_printf(a, "process %d (%s) may not be looked into: %s (see NOTES in "
+                                    "the manual)", p->pid, p->last_read.comm,
+                                    strerror(p->refused_errno));
+    }
+    return n;
+}
+
+static size_t put_degraded(const char **out, struct arena *a, const struct model *m)
+{
+    const struct self_fact *f = &m->self, *before = &m->shown_self;
+    size_t n = put_refused(out, a, m);
+
+    if (f->denied_errno && !f->no_memory && n == 0)
+        out[n++] = arena_printf(a, "reads of threads are refused: %s", strerror(f->denied_errno));
     if (f->no_memory)
         out[n++] = "the target's memory may not be read: kinds are guessed, holders are unknown";
     if (f->no_schedstat)
@@ -236,17 +300,39 @@ static size_t put_degraded(const char **out, struct arena *a, const struct self_
                    "cannot be told apart";
     if (f->budget_limited)
         out[n++] = "rates are lowered to keep the CPU budget (--budget)";
+    if (f->late - before->late > (f->sweeps - before->sweeps) / 4)
+        out[n++] = arena_printf(a, "%" PRIu64 " of %" PRIu64 " looks came late: the machine is busy",
+                                f->late - before->late, f->sweeps - before->sweeps);
     if (f->fds_short)
         out[n++] = "too few file descriptors: files are opened anew at each look (ulimit -n)";
+    if (f->unprobed)
+        out[n++] = arena_printf(a, "%u words that may be locks are not probed, there are too many: "
+                                "no BUSY%% for these", f->unprobed);
+    if (m->rows_left_out)
+        out[n++] = arena_printf(a, "%zu more locks are waited for and not listed",
+                                m->rows_left_out);
     return n;
+}
+
+/* Rates since the last snapshot; with no look since then, the former ones still stand. */
+static void update_rates(struct model *m)
+{
+    const struct self_fact *now = &m->self, *before = &m->shown_self;
+    double span = (double)(m->now - m->shown_at) / (double)NSEC_PER_SEC;
+
+    if (span <= 0)
+        return;
+    m->rates.cpu_pct = (double)(now->cpu_ns - before->cpu_ns) / span / 1e7;
+    m->rates.sweep_hz = (double)(now->sweeps - before->sweeps) / span;
+    m->rates.probe_hz = (double)(now->probes - before->probes) / span;
 }
 
 static void put_self(struct snapshot *s, struct model *m)
 {
-    const struct self_fact *now = &m->self, *before = &m->shown_self;
-    double span = (double)(m->now - m->shown_at) / (double)NSEC_PER_SEC;
+    const struct self_fact *now = &m->self;
     const char **degraded = arena_zalloc(&s->arena, MAX_DEGRADED * sizeof(*degraded));
 
+    update_rates(m);
     s->self = (struct snap_self){
         .rss_kb = now->rss_kb,
         .samples = now->sweeps,
@@ -255,16 +341,11 @@ static void put_self(struct snapshot *s, struct model *m)
         .vanished = now->vanished,
         .stop_us_max = NAN,
         .degraded = degraded,
-        .ndegraded = put_degraded(degraded, &s->arena, now),
-        .cpu_pct = NAN,
-        .sweep_hz = NAN,
-        .probe_hz = NAN,
+        .ndegraded = put_degraded(degraded, &s->arena, m),
+        .cpu_pct = m->rates.cpu_pct,
+        .sweep_hz = m->rates.sweep_hz,
+        .probe_hz = m->rates.probe_hz,
     };
-    if (span > 0) {
-        s->self.cpu_pct = (double)(now->cpu_ns - before->cpu_ns) / span / 1e7;
-        s->self.sweep_hz = (double)(now->sweeps - before->sweeps) / span;
-        s->self.probe_hz = (double)(now->probes - before->probes) / span;
-    }
     m->shown_self = *now;
     m->shown_at = m->now;
 }

@@ -119,6 +119,40 @@ ssize_t procfs_slurp_alloc(int dirfd, const char *rel, char **buf, size_t max)
     return n;
 }
 
+/* Most fit; but the line of groups alone may have 700 KB, and what is wanted stands behind it. */
+#define RECORD_SIZE 4096
+#define RECORD_MAX  (1u << 20)
+
+/* Reads the file whole: into BUF, or where that is too small into *LONGER, which the caller
+ * frees. */
+static ssize_t read_record(int dirfd, const char *rel, char buf[RECORD_SIZE], char **longer)
+{
+    ssize_t n = procfs_slurp(dirfd, rel, buf, RECORD_SIZE);
+
+    *longer = NULL;
+    return n < RECORD_SIZE - 1 ? n : procfs_slurp_alloc(dirfd, rel, longer, RECORD_MAX);
+}
+
+int procfs_read_status(int dirfd, const char *rel, struct procfs_status *out)
+{
+    char buf[RECORD_SIZE], *longer;
+    ssize_t n = read_record(dirfd, rel, buf, &longer);
+    int rc = n < 0 ? (int)n : procfs_parse_status(longer ? longer : buf, out) ? 0 : -EINVAL;
+
+    free(longer);
+    return rc;
+}
+
+int procfs_read_stat(int dirfd, const char *rel, struct procfs_stat *out)
+{
+    char buf[RECORD_SIZE];
+    ssize_t n = procfs_slurp(dirfd, rel, buf, sizeof(buf));
+
+    if (n < 0)
+        return (int)n;
+    return procfs_parse_stat(buf, (size_t)n, out) ? 0 : -EINVAL;
+}
+
 ssize_t procfs_readlink(int dirfd, const char *rel, char *buf, size_t size)
 {
     if (size == 0)

@@ -40,6 +40,13 @@ ssize_t procfs_readlink(int dirfd, const char *rel, char *buf, size_t size);
  * *CAP elements). Returns how many, or -errno. */
 ssize_t procfs_list_ids(int dirfd, const char *rel, pid_t **ids, size_t *cap);
 
+/* Read and parse the file REL below DIRFD, a status (however long its lines are) or a stat.
+ * Return 0 or -errno; -EINVAL for what the kernel would not have written. */
+struct procfs_status;
+struct procfs_stat;
+int procfs_read_status(int dirfd, const char *rel, struct procfs_status *out);
+int procfs_read_stat(int dirfd, const char *rel, struct procfs_stat *out);
+
 /*
  * The parsers take NUL-terminated text, return false for what the kernel would not have written
  * (*OUT is then of no use) and depend on no locale. Lines must end with their newline: what was
@@ -73,14 +80,13 @@ struct procfs_stat {
     pid_t pid;
     char comm[64]; /* raw bytes: newline, ESC and broken UTF-8 are possible */
     char state;    /* the kernel's letter */
-    pid_t ppid;
     unsigned long flags; /* PF_... of the kernel */
     uint64_t minflt, majflt;
     uint64_t utime_ticks, stime_ticks; /* units of 1/sysconf(_SC_CLK_TCK) s */
-    long num_threads;
     uint64_t start_ticks; /* since boot; with the TID it names a thread for ever */
     long rss_pages;
-    uint64_t start_stack; /* 0 when not permitted; another one after exec (address randomisation) */
+    uint64_t start_stack; /* 0 when not permitted; another one after exec where addresses are
+                             randomised, but without that the same program may get the same */
 };
 #define PROCFS_PF_KTHREAD 0x00200000UL /* in FLAGS: a kernel thread, without user memory */
 /* LEN bytes of TEXT, with a NUL behind them. */
@@ -89,8 +95,7 @@ bool procfs_parse_stat(const char *text, size_t len, struct procfs_stat *out);
 /* /proc/.../status: the few lines that are wanted. Missing lines give the values named. */
 struct procfs_status {
     pid_t tgid;          /* 0 */
-    pid_t tracer;        /* TracerPid, 0: nobody */
-    long uid, euid;      /* -1 */
+    long euid;           /* -1 */
     pid_t ns_pid[8];     /* NSpid, outermost (the reader's) first */
     int ns_levels;       /* how many of them, the last is the target's own; 0: kernel without the
                             line. Of more than 8 the ones before the last are left out */
@@ -109,8 +114,8 @@ struct procfs_map {
     const char *path; /* "" when the mapping has none */
     size_t path_len;
 };
-/* Parses the line at *TEXT and moves *TEXT behind it. False at the end of the text; a
- * malformed line is skipped and counted in *BAD. */
-bool procfs_next_map(const char **text, struct procfs_map *out, unsigned *bad);
+/* Parses the line at *TEXT and moves *TEXT behind it. False at the end of the text; malformed
+ * lines are skipped. */
+bool procfs_next_map(const char **text, struct procfs_map *out);
 
 #endif

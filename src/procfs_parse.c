@@ -114,13 +114,12 @@ bool procfs_parse_syscall(const char *text, struct procfs_syscall *out)
 
 /* Fields of stat as proc(5) numbers them; the state is 3. */
 enum stat_field {
-    STAT_PPID = 4,
+    STAT_FIRST = 4, /* behind the state */
     STAT_FLAGS = 9,
     STAT_MINFLT = 10,
     STAT_MAJFLT = 12,
     STAT_UTIME = 14,
     STAT_STIME = 15,
-    STAT_THREADS = 20,
     STAT_START = 22,
     STAT_RSS = 24,
     STAT_STARTSTACK = 28,
@@ -149,20 +148,18 @@ bool procfs_parse_stat(const char *text, size_t len, struct procfs_stat *out)
     if (!take_stat_name(&p, len, out) || !take_char(&p, ' ') || *p == '\0' || *p == ' ')
         return false;
     out->state = *p++;
-    for (int i = STAT_PPID; i <= STAT_STARTSTACK; i++) {
+    for (int i = STAT_FIRST; i <= STAT_STARTSTACK; i++) {
         if (!take_char(&p, ' ') || !take_signed(&p, &f[i]))
             return false;
     }
     /* A number at the very end of the text may have been cut off. */
     if (*p != ' ' && *p != '\n')
         return false;
-    out->ppid = (pid_t)f[STAT_PPID];
     out->flags = (unsigned long)f[STAT_FLAGS];
     out->minflt = f[STAT_MINFLT];
     out->majflt = f[STAT_MAJFLT];
     out->utime_ticks = f[STAT_UTIME];
     out->stime_ticks = f[STAT_STIME];
-    out->num_threads = (long)f[STAT_THREADS];
     out->start_ticks = f[STAT_START];
     out->rss_pages = (long)f[STAT_RSS];
     /* 0 where the kernel does not permit the address to be seen. */
@@ -186,22 +183,12 @@ static void set_tgid(const char *p, struct procfs_status *out)
         out->tgid = (pid_t)v;
 }
 
-static void set_tracer(const char *p, struct procfs_status *out)
-{
-    uint64_t v;
-
-    if (take_value(&p, &v))
-        out->tracer = (pid_t)v;
-}
-
 static void set_uids(const char *p, struct procfs_status *out)
 {
     uint64_t real, effective;
 
-    if (take_value(&p, &real) && take_value(&p, &effective)) {
-        out->uid = (long)real;
+    if (take_value(&p, &real) && take_value(&p, &effective))
         out->euid = (long)effective;
-    }
 }
 
 static void set_ns_pids(const char *p, struct procfs_status *out)
@@ -236,7 +223,6 @@ static const struct status_line {
     void (*set)(const char *value, struct procfs_status *out);
 } status_lines[] = {
     {"Tgid:", set_tgid},
-    {"TracerPid:", set_tracer},
     {"Uid:", set_uids},
     {"NSpid:", set_ns_pids},
     {"voluntary_ctxt_switches:", set_voluntary},
@@ -259,7 +245,7 @@ bool procfs_parse_status(const char *text, struct procfs_status *out)
 {
     bool any = false;
 
-    *out = (struct procfs_status){.uid = -1, .euid = -1, .voluntary = -1, .involuntary = -1};
+    *out = (struct procfs_status){.euid = -1, .voluntary = -1, .involuntary = -1};
     for (const char *line = text; *line;) {
         any |= parse_status_line(line, out);
         const char *end = strchrnul(line, '\n');
@@ -316,7 +302,7 @@ static bool parse_map(const char *line, const char *end, struct procfs_map *out)
     return true;
 }
 
-bool procfs_next_map(const char **text, struct procfs_map *out, unsigned *bad)
+bool procfs_next_map(const char **text, struct procfs_map *out)
 {
     while (**text) {
         const char *line = *text, *end = strchrnul(line, '\n');
@@ -325,7 +311,6 @@ bool procfs_next_map(const char **text, struct procfs_map *out, unsigned *bad)
         *text = whole ? end + 1 : end;
         if (whole && parse_map(line, end, out))
             return true;
-        ++*bad;
     }
     return false;
 }

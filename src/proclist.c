@@ -12,11 +12,10 @@
 #endif
 
 #include "compiler.h"
+#include "procfs.h"
 #include "xalloc.h"
 
-/* Of the kernel's task flags: PF_KTHREAD and PF_FORKNOEXEC. */
-#define KERNEL_THREAD 0x00200000
-#define FORK_NO_EXEC  0x00000040
+#define FORK_NO_EXEC 0x00000040 /* PF_FORKNOEXEC of the kernel's task flags */
 
 #ifdef PROCLIB_VERSION
 #define VERSION_SUFFIX " " PROCLIB_VERSION
@@ -34,7 +33,7 @@ struct proclist {
 
 static void take_flags(struct proc_entry *e, unsigned long flags, unsigned long start_code)
 {
-    e->kernel = flags & KERNEL_THREAD;
+    e->kernel = flags & PROCFS_PF_KTHREAD;
     /* A new program has an address only when all of it is mapped; 1 means not permitted. */
     e->execed = !(flags & FORK_NO_EXEC) && start_code > 1;
 }

@@ -99,6 +99,7 @@ struct proc *proctab_proc(struct proctab *t, const struct process_fact *f)
     if (p->start_ticks != f->start_ticks)
         begin(p, f);
     p->execs = f->execs;
+    p->refused_errno = f->refused_errno;
     p->sweep = t->sweep;
     p->ended = f->ended;
     p->outsider = f->outsider;

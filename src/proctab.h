@@ -8,8 +8,7 @@
 #ifndef LT_PROCTAB_H
 #define LT_PROCTAB_H
 
-#include <uthash.h>
-
+#include "hash.h"
 #include "locktab.h"
 #include "sample.h"
 #include "snapshot.h"
@@ -58,6 +57,7 @@ struct proc {
     pid_t pid;
     uint64_t start_ticks;
     uint32_t execs;
+    int refused_errno; /* as in its last fact */
     const struct process_fact *fact; /* of the last sweep; NULL when that had it not */
     struct proc_counters last_read;
     struct proc_rates rates;

@@ -1,6 +1,6 @@
 /*
- * remote.h - reading memory of another process with process_vm_readv: no attach, no stop,
- * bounded sizes, many small items in one call.
+ * remote.h - reading memory of another process with process_vm_readv: no attach, no stop, many
+ * small items in one call.
  */
 #ifndef LT_REMOTE_H
 #define LT_REMOTE_H
@@ -12,8 +12,8 @@
 struct remote_item {
     uint64_t addr; /* in the target */
     void *dst;     /* LEN bytes */
-    uint32_t len;  /* at most 64 KiB; the item must not cross a page where that matters:
-                      an item is read up to the first page that is not mapped */
+    uint32_t len;  /* at most 64 KiB, which is the caller's to keep: longer copies take the
+                      target's mmap_lock for longer. Read up to the first page that is not mapped */
     uint32_t got;  /* out: bytes read, 0 when none */
 };
 

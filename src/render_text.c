@@ -248,25 +248,19 @@ static int compare_counts(const void *a, const void *b)
 char *render_sync_fold(char *dst, size_t size, const struct snapshot *s)
 {
     struct kind_count counts[LOCK_KINDS];
-    long threads = 0, objects = 0;
+    long threads = 0;
     const char *gap = "";
 
-    for (size_t k = 0; k < LOCK_KINDS; k++)
-        counts[k] = (struct kind_count){(enum lock_kind)k, 0};
-    for (size_t i = 0; i < s->nlocks; i++) {
-        const struct snap_lock *l = &s->locks[i];
-        if (l->class != CLASS_SYNC || l->waiters <= 0)
-            continue;
-        counts[l->kind].threads += l->waiters;
-        threads += l->waiters;
-        objects++;
-    }
     dst[0] = '\0';
-    if (objects == 0)
+    if (s->sync_objects == 0)
         return dst;
+    for (size_t k = 0; k < LOCK_KINDS; k++) {
+        counts[k] = (struct kind_count){(enum lock_kind)k, s->sync_threads[k]};
+        threads += s->sync_threads[k];
+    }
     qsort(counts, LOCK_KINDS, sizeof(counts[0]), compare_counts);
-    add(dst, size, "sync: %ld thread%s on %ld object%s (", threads, plural(threads), objects,
-        plural(objects));
+    add(dst, size, "sync: %ld thread%s on %ld object%s (", threads, plural(threads),
+        s->sync_objects, plural(s->sync_objects));
     for (size_t k = 0; k < LOCK_KINDS && counts[k].threads > 0; k++, gap = ", ")
         add(dst, size, "%s%s %ld", gap, lock_kind_name(counts[k].kind), counts[k].threads);
     add(dst, size, ")");

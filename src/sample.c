@@ -39,7 +39,7 @@ static bool decode_futex(const uint64_t arg[6], struct futex_wait *out)
     case FUTEX_WAIT_BITSET:
     case FUTEX_WAIT_REQUEUE_PI:
     case FUTEX_LOCK_PI:
-    case 13: /* FUTEX_LOCK_PI2, Linux 5.14: not in older headers */
+    case FUTEX_LOCK_PI2:
         return out->addr != 0;
     default:
         return false;

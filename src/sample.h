@@ -29,15 +29,20 @@ enum seen {
     SEEN_UNREADABLE, /* the read failed (not permitted, ...): counted */
 };
 
-/* What kind of thing a descriptor is, told by its link in /proc/PID/fd. */
+/* What kind of thing a descriptor is. */
 enum fd_kind {
-    FD_UNKNOWN,
-    FD_FILE,
+    FD_UNKNOWN, /* not known (yet), or a device that is none of these */
+    FD_FILE,    /* file, directory or block device */
     FD_SOCKET,
-    FD_PIPE,
+    FD_PIPE, /* named ones too */
     FD_TTY,
     FD_EVENT, /* eventfd, timerfd, signalfd, inotify, epoll and the like */
 };
+
+/* Linux 5.14: not in older headers. */
+#ifndef FUTEX_LOCK_PI2
+#define FUTEX_LOCK_PI2 13
+#endif
 
 /* What a thread hands to the kernel when it sleeps on a futex, whichever call it uses. */
 struct futex_wait {
@@ -93,6 +98,8 @@ struct process_fact {
     bool outsider;     /* not watched: here only because it holds a lock that is waited for;
                           THREADS then lists just the threads asked for */
     bool ended;        /* gone: this is its last appearance, without threads */
+    bool no_schedstat; /* the kernel does not count its threads' run times: every look is FRESH */
+    bool no_memory;    /* its memory may not be read: kinds and holders are unknown */
     int refused_errno; /* 0: its threads may be looked at; else the errno with which the kernel
                           refuses all of them (EPERM, EACCES): they stand as SEEN_UNREADABLE, and
                           only about once a second one of them is tried again */
@@ -112,8 +119,7 @@ struct process_fact {
 /* Where an address lies, told by /proc/PID/maps. */
 enum region {
     REGION_UNKNOWN, /* not looked up (yet) */
-    REGION_ANON,    /* heap, mmap, thread stacks, .bss */
-    REGION_STACK,   /* main thread's stack */
+    REGION_ANON,    /* heap, mmap, stacks, .bss */
     REGION_FILE,    /* private mapping of a file: .data of a program or library */
     REGION_LIBC,    /* the C library's own writable data */
     REGION_SHARED,  /* shared mapping: DEV, INODE, OFFSET identify the word for all processes */

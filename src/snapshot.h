@@ -146,6 +146,9 @@ struct snapshot {
     const struct snap_process *processes; /* watched ones, by PID */
     size_t nprocesses;
     uint64_t looks; /* sweeps behind the means over 10 s */
+    /* Objects of class sync that are waited for now, and the threads on them by kind: all of them,
+     * also those that LOCKS has no room for. */
+    long sync_objects, sync_threads[LOCK_KINDS];
     const struct snap_lock *locks; /* all classes; sorted by waiters_avg_10s, most first */
     size_t nlocks;
     enum severity severity; /* of the verdict */

@@ -210,6 +210,11 @@ ssize_t threads_list(struct threads *t, const struct look *l)
     return n <= 0 ? n : (ssize_t)t->n;
 }
 
+static bool has_prefix(const char *s, const char *prefix)
+{
+    return strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
 static enum fd_kind fd_kind_of(const char *path)
 {
     static const struct {
@@ -221,10 +226,20 @@ static enum fd_kind fd_kind_of(const char *path)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-        if (strncmp(path, kinds[i].prefix, strlen(kinds[i].prefix)) == 0)
+        if (has_prefix(path, kinds[i].prefix))
             return kinds[i].kind;
     }
     return path[0] == '/' ? FD_FILE : FD_UNKNOWN;
+}
+
+/* A FIFO has a path like a file. To ask for its type would ask its file system, which may hang;
+ * the kernel function it sleeps in tells as well. */
+static bool is_fifo(const struct look *l, pid_t tid)
+{
+    char wchan[64];
+
+    return read_task_file(l, tid, "wchan", wchan, sizeof(wchan)) >= 0 &&
+           (has_prefix(wchan, "anon_pipe_") || has_prefix(wchan, "pipe_"));
 }
 
 static void resolve_fd(struct thread_fact *f, struct thread_files *k, const struct look *l)
@@ -247,6 +262,8 @@ static void resolve_fd(struct thread_fact *f, struct thread_files *k, const stru
         return;
     f->fd_path = k->fd_path = xstrdup(path);
     f->fd_kind = fd_kind_of(path);
+    if (f->fd_kind == FD_FILE && is_fifo(l, f->tid))
+        f->fd_kind = FD_PIPE;
 }
 
 /* Whether the link could not be read when the thread fell asleep, and may be asked for now. */
@@ -261,11 +278,6 @@ static void no_fd(struct thread_fact *f)
     f->fd = -1;
     f->fd_kind = FD_UNKNOWN;
     f->fd_path = NULL;
-}
-
-static bool has_prefix(const char *s, const char *prefix)
-{
-    return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
 /* restart_syscall says nothing about what is restarted: the same arguments as before, or the

@@ -18,7 +18,7 @@
  * names the thread it waits for: neither is ever "held". All else might be a lock. */
 static bool may_be_lock(const struct futex_wait *f, enum region region)
 {
-    if (f->cmd == FUTEX_LOCK_PI || f->cmd == 13)
+    if (f->cmd == FUTEX_LOCK_PI || f->cmd == FUTEX_LOCK_PI2)
         return true;
     if (f->cmd == FUTEX_WAIT_REQUEUE_PI || f->words > 1)
         return false;
@@ -57,8 +57,6 @@ static enum region region_of(const struct map_entry *e)
 {
     if (e->shared)
         return REGION_SHARED;
-    if (strcmp(e->path, "[stack]") == 0)
-        return REGION_STACK;
     if (e->module[0] != '/')
         return REGION_ANON;
     if (maps_path_is_glibc(e->module) || maps_path_is_musl(e->module))

@@ -5,8 +5,7 @@
 #ifndef LT_SOURCE_WORDS_H
 #define LT_SOURCE_WORDS_H
 
-#include <uthash.h>
-
+#include "hash.h"
 #include "maps.h"
 #include "remote.h"
 #include "sample.h"

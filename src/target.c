@@ -358,11 +358,6 @@ struct target *target_new(const struct target_spec *spec, int quiet_fd, char *er
     return NULL;
 }
 
-bool target_is_open(const struct target *t)
-{
-    return t->name != NULL;
-}
-
 size_t target_list(struct target *t, nsec_t now, const pid_t **pids)
 {
     if (now >= t->next_look)

@@ -28,9 +28,6 @@ struct target;
 struct target *target_new(const struct target_spec *spec, int quiet_fd, char *err, size_t err_size,
                           int *status);
 
-/* Whether new processes may join later (by name). */
-bool target_is_open(const struct target *t);
-
 /* The processes (thread group leaders) watched now: those given that are still there, or for a
  * name those that bear it at this moment, in ascending order, each once. The array belongs to T
  * and lives until the next call. Looks anew at most every 2 s (NOW: clock_mono()), and less

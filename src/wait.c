@@ -338,6 +338,32 @@ struct wait_class wait_classify(const struct futex_wait *f, const struct wait_co
     return f->cmd == FUTEX_WAIT ? classify_wait(&q) : classify_bitset(&q);
 }
 
+bool wait_suits(const struct futex_wait *f, enum lock_kind kind)
+{
+    bool pi = f->cmd == FUTEX_LOCK_PI || f->cmd == LOCK_PI2;
+
+    switch (kind) {
+    case KIND_MUTEX_PI:
+        return pi;
+    case KIND_MUTEX_ROBUST:
+        return !pi && f->val & WORD_WAITERS;
+    case KIND_MUTEX:
+    case KIND_MUTEX_RECURSIVE:
+    case KIND_MUTEX_ERRORCHECK:
+    case KIND_MUTEX_ADAPTIVE:
+    case KIND_LIBC:
+    case KIND_FUTEX_LOCK:
+        return !pi && (f->val == VAL_CONTENDED || f->val & WORD_WAITERS); /* the latter: musl */
+    case KIND_RWLOCK:
+        return !pi && (f->val == VAL_CONTENDED || f->val == VAL_RW_WRITE ||
+                       (f->val & VAL_RW_WAITING) == VAL_RW_WAITING);
+    case KIND_ONCE:
+        return !pi && f->val != 0;
+    default:
+        return !pi;
+    }
+}
+
 enum lock_mode wait_rwlock_mode(const struct futex_wait *f, uint64_t object)
 {
     /* writers_futex (+12) is the writers' alone; on wrphase_futex (+8) readers wait for 3 and

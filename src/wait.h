@@ -37,6 +37,10 @@ struct wait_context {
  * is seen both held and free behaves like a lock (locktab). */
 struct wait_class wait_classify(const struct futex_wait *f, const struct wait_context *ctx);
 
+/* Whether a thread that waits with F can wait for an object of KIND: other values or operations
+ * mean that the memory has become something else. */
+bool wait_suits(const struct futex_wait *f, enum lock_kind kind);
+
 /* How a waiter with F wants the rwlock at OBJECT: its word and value tell. */
 enum lock_mode wait_rwlock_mode(const struct futex_wait *f, uint64_t object);
 

@@ -20,6 +20,7 @@ import tempfile
 # Files without a .c of their own, and tables: the module to whose level they belong.
 OWNED_BY = {
     "compiler.h": "err",
+    "hash.h": "xalloc",
     "calls.def": "syscalls",
     "calls_nr.inc": "syscalls",  # generated
     "syscalls_table.h": "syscalls",

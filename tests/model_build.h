@@ -213,7 +213,7 @@ static inline struct built_word *word_at(struct built_process *p, uint64_t addr)
     }
     p->words = xgrow(p->words, &p->words_cap, p->nwords + 1, sizeof(*p->words));
     struct built_word *word = &p->words[p->nwords++];
-    *word = (struct built_word){.fact = {.addr = addr, .region = REGION_ANON}};
+    *word = (struct built_word){.fact = {.addr = addr, .region = REGION_ANON, .maybe_lock = true}};
     word->memory = blank_view();
     return word;
 }

@@ -68,7 +68,7 @@ static inline struct snap_process healthy_process(pid_t pid, const char *comm)
 static inline struct snapshot snapshot_of(const struct snap_process *p, size_t np,
                                           const struct snap_lock *l, size_t nl)
 {
-    return (struct snapshot){
+    struct snapshot s = {
         .wall = WALL,
         .elapsed = 10 * NSEC_PER_SEC,
         .host = "db1",
@@ -88,6 +88,14 @@ static inline struct snapshot snapshot_of(const struct snap_process *p, size_t n
         .nlocks = nl,
         .verdict = "no contention",
     };
+
+    for (size_t i = 0; i < nl; i++) {
+        if (l[i].class == CLASS_SYNC && l[i].waiters > 0) {
+            s.sync_objects++;
+            s.sync_threads[l[i].kind] += l[i].waiters;
+        }
+    }
+    return s;
 }
 
 /* S as JSON, or as text for a screen of WIDTH cells; the caller frees it. */

@@ -168,18 +168,6 @@ static void test_kernel_thread(void **state UNUSED)
     check_lacks("sudo");
 }
 
-/* Who traces it has no bearing on reads. */
-static void test_tracer_is_no_cause(void **state UNUSED)
-{
-    struct caps_facts f = plain;
-    char without[1024];
-
-    f.yama_scope = 1;
-    strcpy(without, explain(77, "shop", EPERM, f));
-    f.tracer = 4711;
-    assert_string_equal(explain(77, "shop", EPERM, f), without);
-}
-
 static void test_other_errors(void **state UNUSED)
 {
     explain(77, "shop", ENOSYS, plain);
@@ -222,7 +210,6 @@ int main(void)
         cmocka_unit_test(test_all_rights_yet_refused),
         cmocka_unit_test(test_no_cause_known),
         cmocka_unit_test(test_kernel_thread),
-        cmocka_unit_test(test_tracer_is_no_cause),
         cmocka_unit_test(test_other_errors),
         cmocka_unit_test(test_hostile_name),
         cmocka_unit_test(test_small_buffer),

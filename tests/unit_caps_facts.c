@@ -107,7 +107,6 @@ static void test_collect(void **state UNUSED)
     assert_true(f.have_ptrace_cap);
     assert_int_equal(f.same_userns, 1);
     assert_int_equal(f.yama_scope, -1);
-    assert_int_equal(f.tracer, 0);
     assert_false(f.kernel_thread);
     assert_int_equal(f.dumpable, geteuid() != 0); /* the files are ours */
 }
@@ -142,10 +141,9 @@ static void test_collect_namespace(void **state UNUSED)
     assert_int_equal(collect(5).same_userns, -1);
 }
 
-static void test_collect_tracer(void **state UNUSED)
+static void test_collect_root(void **state UNUSED)
 {
     put("5/status", "Name:\tshop\nTgid:\t5\nTracerPid:\t4711\nUid:\t0\t0\t0\t0\n");
-    assert_int_equal(collect(5).tracer, 4711);
     assert_true(collect(5).dumpable); /* of root: cannot be told */
 }
 
@@ -230,11 +228,6 @@ static bool not_dumpable(void)
     return give_up_rights() && prctl(PR_SET_DUMPABLE, 0) == 0;
 }
 
-static bool traced(void)
-{
-    return ptrace(PTRACE_TRACEME, 0, 0, 0) == 0;
-}
-
 static void test_live_dumpable(void **state UNUSED)
 {
     struct caps_facts f = facts_of_child(dumpable);
@@ -245,11 +238,6 @@ static void test_live_dumpable(void **state UNUSED)
     f = facts_of_child(not_dumpable);
     assert_false(f.dumpable);
     assert_int_equal(f.target_uid, geteuid() == 0 ? 65534 : geteuid());
-}
-
-static void test_live_tracer(void **state UNUSED)
-{
-    assert_int_equal(facts_of_child(traced).tracer, getpid());
 }
 
 /* What a user without rights is told about process 1, by the child that is one. */
@@ -304,11 +292,10 @@ int main(void)
         tree_test(test_collect_cap),
         tree_test(test_collect_yama),
         tree_test(test_collect_namespace),
-        tree_test(test_collect_tracer),
+        tree_test(test_collect_root),
         tree_test(test_collect_kernel_thread),
         tree_test(test_collect_nothing),
         cmocka_unit_test(test_live_dumpable),
-        cmocka_unit_test(test_live_tracer),
         cmocka_unit_test(test_live_refusal),
         cmocka_unit_test(test_raise_nofile),
     };

@@ -122,7 +122,7 @@ static void test_file_locks_without_a_row(void **state)
     expect(&p, NULL, SEVERITY_INFO, "no contention");
     p.threads = 0; /* nothing is not a share of nothing */
     p.states[THREAD_FILELOCK] = 0;
-    expect(&p, NULL, SEVERITY_INFO, "no contention (0 threads");
+    expect(&p, NULL, SEVERITY_WARNING, "cannot tell: no thread could be looked at");
 }
 
 static void test_nothing_left(void **state)
@@ -243,6 +243,37 @@ static void test_few_looks(void **state)
     arena_release(&s.arena);
 }
 
+static void test_stopped_process(void **state)
+{
+    (void)state;
+    struct snap_process p = process(7, THREAD_STOPPED);
+    struct snap_lock l = waited_lock("16147:0x1000", KIND_MUTEX, 5);
+
+    expect(&p, &l, SEVERITY_WARNING, "7 of 7 threads are stopped");
+    p.states[THREAD_STOPPED] = 3;
+    expect(&p, &l, SEVERITY_WARNING, "5.0 threads wait");
+}
+
+/* Many locks with a little waiting each: together they are the trouble. */
+static void test_striped_locks(void **state)
+{
+    (void)state;
+    struct snap_process p = process(200, THREAD_SLEEP);
+    struct snap_lock l[50];
+
+    for (int i = 0; i < 50; i++) {
+        l[i] = waited_lock("16147:0x1000", KIND_MUTEX, 1);
+        l[i].waiters_avg_10s = 0.5;
+        l[i].wait_share = 0.0025;
+    }
+    expect_of(&p, 1, l, 50, SEVERITY_WARNING,
+              "25.0 threads wait (12 % of thread-time), spread over 50 locks");
+    expect_of(&p, 1, l, 1, SEVERITY_INFO, "no contention");
+    for (int i = 0; i < 50; i++)
+        l[i].waiters_avg_10s = 0.01;
+    expect_of(&p, 1, l, 50, SEVERITY_INFO, "no contention");
+}
+
 /* A lock between two holders, one that nobody waits for now, one whose memory is not known. */
 static void test_lock_without_a_holder(void **state)
 {
@@ -281,6 +312,8 @@ int main(void)
         cmocka_unit_test(test_share_of_thread_time),
         cmocka_unit_test(test_unproven_lock),
         cmocka_unit_test(test_few_looks),
+        cmocka_unit_test(test_stopped_process),
+        cmocka_unit_test(test_striped_locks),
         cmocka_unit_test(test_lock_without_a_holder),
         cmocka_unit_test(test_words_of_unknown_kind),
         cmocka_unit_test(test_unreadable_threads),

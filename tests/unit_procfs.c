@@ -15,6 +15,7 @@
 #include "../src/compiler.h"
 #include "../src/procfs.h"
 #include "proc_fixture.h"
+#include "proc_tree.h"
 
 /* Files ---------------------------------------------------------------------- */
 
@@ -71,6 +72,42 @@ static void test_reread(void **state UNUSED)
     close(fd);
     assert_int_equal(procfs_reread(fd, buf, sizeof(buf)), -EBADF);
     assert_string_equal(buf, "");
+    close(dir);
+}
+
+/* A user in many groups: NSpid stands far behind them. */
+static void test_read_status(void **state UNUSED)
+{
+    struct procfs_status s;
+    struct tree t;
+    char *groups = calloc(60000, 9);
+
+    for (int i = 0; i < 60000; i++)
+        sprintf(groups + i * 8, "%d ", 1000000 + i);
+    tree_new(&t);
+    tree_put(&t, "status", "Tgid:\t5\nGroups:\t%s\nNSpid:\t7\t2\n", groups);
+    tree_put(&t, "none", "%s", "");
+    int dir = open(t.root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(procfs_read_status(dir, "status", &s), 0);
+    assert_int_equal(s.tgid, 5);
+    assert_int_equal(s.ns_levels, 2);
+    assert_int_equal(s.ns_pid[1], 2);
+    assert_int_equal(procfs_read_status(dir, "none", &s), -EINVAL);
+    assert_int_equal(procfs_read_status(dir, "status2", &s), -ENOENT);
+    close(dir);
+    tree_free(&t);
+    free(groups);
+}
+
+static void test_read_stat(void **state UNUSED)
+{
+    struct procfs_stat s;
+    int dir = open_fixture("proc-threads", 8326);
+
+    assert_int_equal(procfs_read_stat(dir, "task/8334/stat", &s), 0);
+    assert_int_equal(s.pid, 8334);
+    assert_int_equal(procfs_read_stat(dir, "task/1/stat", &s), -ENOENT);
+    assert_int_equal(procfs_read_stat(dir, "status", &s), -EINVAL);
     close(dir);
 }
 
@@ -204,6 +241,8 @@ int main(void)
         cmocka_unit_test(test_open),
         cmocka_unit_test(test_slurp),
         cmocka_unit_test(test_reread),
+        cmocka_unit_test(test_read_status),
+        cmocka_unit_test(test_read_stat),
         cmocka_unit_test(test_slurp_alloc),
         cmocka_unit_test(test_slurp_alloc_grows),
         cmocka_unit_test(test_readlink),

@@ -243,10 +243,10 @@ static void test_sync_fold(void **state)
     (void)state;
     assert_string_equal(render_sync_fold(line, sizeof(line), &s),
                         "sync: 200 threads on 4 objects (cond 198, join 1, sem 1)");
-    s.nlocks = 1;
+    s = snapshot_of(NULL, 0, locks, 1);
     assert_string_equal(render_sync_fold(line, sizeof(line), &s),
                         "sync: 1 thread on 1 object (sem 1)");
-    s.nlocks = 0;
+    s = snapshot_of(NULL, 0, locks, 0);
     assert_string_equal(render_sync_fold(line, sizeof(line), &s), "");
 }
 

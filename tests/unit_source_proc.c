@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -55,6 +56,18 @@ static void wait_poll(struct room *r UNUSED)
     poll(NULL, 0, 1000 * 1000);
 }
 
+/* Both ends of a FIFO, which has a path as a file has. */
+static void wait_fifo(struct room *r)
+{
+    char path[sizeof(r->path) + 8], c;
+
+    snprintf(path, sizeof(path), "%s.fifo", r->path);
+    int fd = mkfifo(path, 0600) == 0 ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    unlink(path);
+    if (read(fd, &c, 1) >= 0)
+        pause();
+}
+
 static void set_odd_name(struct room *r)
 {
     prctl(PR_SET_NAME, ") R 1 1 (\n\033\xff");
@@ -65,6 +78,7 @@ static int many_waits(struct room *r)
 {
     static void (*const waits[])(struct room *) = {
         wait_futex, wait_sleep, wait_pipe, wait_socket, wait_flock, wait_poll, set_odd_name,
+        wait_fifo,
     };
     int fd = open(r->path, O_RDWR | O_CLOEXEC);
 
@@ -116,6 +130,9 @@ static void test_calls(void **state UNUSED)
     assert_int_equal(f->fd_kind, FD_FILE);
     assert_string_equal(f->fd_path, r->path);
     await_call(&w, r->tid[5], CALL_poll);
+    f = await_call(&w, r->tid[7], CALL_read);
+    assert_int_equal(f->fd_kind, FD_PIPE);
+    assert_non_null(strstr(f->fd_path, ".fifo"));
 
     /* A file that is deleted while it is locked keeps its name with a mark. */
     assert_int_equal(unlink(r->path), 0);
@@ -126,7 +143,7 @@ static void test_calls(void **state UNUSED)
     assert_non_null(strstr(f->fd_path, " (deleted)"));
 
     const struct process_fact *p = process_in(&w.s, pid);
-    assert_int_equal(p->nthreads, 8);
+    assert_int_equal(p->nthreads, 9);
     assert_int_equal(p->abi, ABI_NATIVE);
     assert_false(p->ended || p->outsider || p->nested_pidns);
     assert_true(p->rss_kb > 0 && p->cpus_allowed > 0 && p->start_ticks > 0);

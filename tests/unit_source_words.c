@@ -320,7 +320,7 @@ static void test_regions(void **state)
     uint8_t *file = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 4096);
     uint8_t *anon = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_int_equal(note(w, &mutex_wait, (uintptr_t)__builtin_frame_address(0))->region,
-                     REGION_STACK);
+                     REGION_ANON);
     assert_int_equal(note(w, &mutex_wait, (uintptr_t)heap)->region, REGION_ANON);
     struct word *data = note(w, &mutex_wait, (uintptr_t)&in_data);
     assert_int_equal(data->region, REGION_FILE);

@@ -70,7 +70,6 @@ static void test_command(void **state)
     (void)state;
     assert_non_null(t);
     assert_string_equal(err, "");
-    assert_false(target_is_open(t));
     pid_t pid = only(t);
     read_comm(pid, comm, sizeof(comm));
     assert_string_equal(comm, "sleep\n"); /* the new program already */

@@ -308,6 +308,32 @@ static void test_nonsense_confirms_no_foreign_owner(void **state)
     assert_true(confirmed > 100); /* the property was tried at all */
 }
 
+/* What memory was once known to be holds only while its waiters come as they must. */
+static void test_suits(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t cmd, val;
+        enum lock_kind kind;
+        bool suits;
+    } rows[] = {
+        {FUTEX_WAIT, 2, KIND_MUTEX, true},         {FUTEX_WAIT, 0, KIND_MUTEX, false},
+        {FUTEX_WAIT_BITSET, 2, KIND_MUTEX, true},  {FUTEX_LOCK_PI, 0, KIND_MUTEX, false},
+        {FUTEX_LOCK_PI, 0, KIND_MUTEX_PI, true},   {FUTEX_WAIT, 2, KIND_MUTEX_PI, false},
+        {FUTEX_WAIT, 0x80000007, KIND_MUTEX_ROBUST, true},
+        {FUTEX_WAIT, 2, KIND_MUTEX_ROBUST, false}, {FUTEX_WAIT_BITSET, 3, KIND_RWLOCK, true},
+        {FUTEX_WAIT_BITSET, 14, KIND_RWLOCK, true}, {FUTEX_WAIT_BITSET, 0, KIND_RWLOCK, false},
+        {FUTEX_WAIT_BITSET, 0, KIND_COND, true},   {FUTEX_WAIT, 0, KIND_ONCE, false},
+        {FUTEX_WAIT, 3, KIND_FUTEX_LOCK, false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct futex_wait f = {.addr = 0x1000, .cmd = rows[i].cmd, .val = rows[i].val};
+        if (wait_suits(&f, rows[i].kind) != rows[i].suits)
+            fail_msg("row %zu", i);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_musl_sync),
         cmocka_unit_test(test_32_bit),
         cmocka_unit_test(test_waitv_and_futex_wait),
+        cmocka_unit_test(test_suits),
         cmocka_unit_test(test_requeue_pi_is_a_condition),
         cmocka_unit_test(test_without_memory),
         cmocka_unit_test(test_early_memory),

@@ -127,17 +127,14 @@ class Server:
         system.wait_until(state, f"{self.command[0]} to serve", 60)
         return self
 
-    def kill(self, number=signal.SIGKILL):
-        self.process.send_signal(number)
-        self.process.wait(30)
-
     def end(self):
         if self.process.poll() is None:
             self.process.send_signal(self.end_signal)
             try:
                 self.process.wait(20)
             except subprocess.TimeoutExpired:
-                self.kill()
+                self.process.kill()
+                self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             if stream:
                 stream.close()
@@ -263,7 +260,8 @@ def check_death(watch):
     def check(server, number=signal.SIGKILL):
         watcher = watch("-p", server.pid, "-d", 0.3)
         assert watcher.next() is not None, watcher.stderr()
-        server.kill(number)
+        server.process.send_signal(number)
+        server.process.wait(30)
         watcher.rest(10)
         assert str(server.pid) in watcher.stderr()
 

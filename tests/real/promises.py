@@ -54,14 +54,23 @@ def comms_of(pid):
     return comms
 
 
-def call_of(pid, tid=None):
-    """The number of the system call in which a thread is blocked, or None."""
-    try:
-        with open(f"/proc/{pid}/task/{tid or pid}/syscall", encoding="ascii") as file:
-            word = file.read().split()[0]
-    except OSError:
-        return None
-    return int(word) if word.lstrip("-").isdigit() else None
+def children_of(pid):
+    children = []
+    for tid in tids_of(pid):
+        with open(f"/proc/{pid}/task/{tid}/children", encoding="ascii") as file:
+            children += map(int, file.read().split())
+    return children
+
+
+def waiters_for_file(path):
+    """How many wait for a lock on this file, by the kernel's list."""
+    inode = os.stat(path).st_ino
+    with open("/proc/locks", encoding="ascii") as file:
+        return sum("->" in line and f":{inode} " in line for line in file)
+
+
+def check_filelock(snapshot, pid, share=1):
+    assert process_of(snapshot, pid)["states"]["filelock"] == pytest.approx(share, abs=0.1)
 
 
 class Guard:

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from promises import check_calm, check_idle, process_of, tids_of, wait_until
+from promises import check_calm, check_idle, children_of, process_of, wait_until
 
 ROW_WAITERS = 4
 
@@ -55,14 +55,6 @@ def postgres(cluster, serve, as_user):
     )
     server.query = cluster.query
     return server
-
-
-def children_of(pid):
-    children = []
-    for tid in tids_of(pid):
-        with open(f"/proc/{pid}/task/{tid}/children", encoding="ascii") as file:
-            children += map(int, file.read().split())
-    return children
 
 
 @pytest.fixture
