@@ -11,7 +11,6 @@ bindir  ?= $(prefix)/bin
 mandir  ?= $(prefix)/share/man
 PYTHON  ?= python3
 
-CC      ?= cc
 ifeq ($(origin CC),default)
 CC      := gcc
 endif
@@ -42,12 +41,12 @@ LIBS      = $(PKGLIBS) -lm
 SRC_BASE    := err xalloc fmt clock
 SRC_INTENT  := options
 SRC_KERNEL  := procfs procfs_parse remote syscalls syscalls_compat caps proclist target maps
-SRC_SAMPLE  := sample source_words source_threads source_process source_proc sampler
+SRC_SAMPLE  := sample source_words source_links source_threads source_process source_proc sampler
 SRC_MODEL   := snapshot layout lockkey wait window locktab proctab holder diagnose model model_snapshot
 SRC_PRESENT := column render_text render_json
-SRC_TOP     := monitor batch
+SRC_TOP     := signals monitor batch
 SRC  := $(SRC_BASE) $(SRC_INTENT) $(SRC_KERNEL) $(SRC_SAMPLE) $(SRC_MODEL) $(SRC_PRESENT) $(SRC_TOP)
-UI   := ui state keys term signals draw view_locks view_lock view_sort view_help
+UI   := ui state keys term draw view_locks view_lock view_sort view_help
 
 OBJ    := $(SRC:%=$(BUILD)/src/%.o)
 UIOBJ  := $(UI:%=$(BUILD)/ui/%.o)

@@ -1,47 +1,91 @@
 #include "batch.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "compiler.h"
 #include "err.h"
-#include "fmt.h"
+#include "signals.h"
 
-/* Blocks the signals that ask to end and returns an fd that tells of them, or -1. */
-static int catch_signals(sigset_t *old)
+#define TEXT_WIDTH 80
+
+/* Waits until stdout takes something. Returns 0; EINTR when a signal asks to end and stdout takes
+ * nothing, or did not take all the last time (STALLED); or another errno. */
+static int wait_for_reader(int signals, bool stalled)
 {
-    sigset_t set;
+    struct pollfd p[] = {{.fd = STDOUT_FILENO, .events = POLLOUT},
+                         {.fd = signals, .events = POLLIN}};
 
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &set, old);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    while (poll(p, ARRAY_SIZE(p), -1) < 0)
+        if (errno != EINTR)
+            return errno;
+    return p[1].revents && (stalled || !p[0].revents) ? EINTR : 0;
 }
 
-static int write_snapshot(const struct snapshot *s, const struct batch_config *cfg)
+/* Writes in pieces that a pipe with room takes whole, so that a reader who stalls is waited for
+ * above, where signals are heard. Returns 0 or an errno; EINTR only as above. */
+static int write_all(const char *text, size_t len, int signals)
 {
-    if (cfg->json) {
-        if (render_json(stdout, s) < 0 && !ferror(stdout)) {
-            warn_msg("a snapshot could not be written as JSON");
-            return EXIT_FAILED;
-        }
-    } else {
-        render_text(stdout, s, &cfg->style);
+    bool stalled = false;
+    int err = 0;
+
+    while (len > 0 && (err = wait_for_reader(signals, stalled)) == 0) {
+        size_t piece = MIN(len, (size_t)PIPE_BUF);
+        ssize_t n = write(STDOUT_FILENO, text, piece);
+        if (n < 0 && errno != EINTR && errno != EAGAIN)
+            return errno;
+        stalled = n < (ssize_t)piece;
+        text += MAX(n, 0);
+        len -= (size_t)MAX(n, 0);
     }
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return EXIT_OK;
-    int err = errno;
-    clearerr(stdout);
-    if (err == EPIPE)
+    return err;
+}
+
+/* The snapshot as one piece of text, to be freed; NULL when it could not be built. */
+static char *render(const struct snapshot *s, const struct batch_config *cfg, size_t *len)
+{
+    struct column_set columns;
+    const struct text_style style = {.columns = &columns, .sort = cfg->sort, .ascii = cfg->ascii};
+    char *text = NULL;
+    FILE *out = open_memstream(&text, len);
+    int rc = 0;
+
+    if (!out)
+        return NULL;
+    column_set_choose(&columns, cfg->columns, TEXT_WIDTH, s);
+    if (cfg->json)
+        rc = render_json(out, s);
+    else
+        render_text(out, s, &style);
+    if (fclose(out) == 0 && rc == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* Returns an exit status, or -1 when it is time to end. */
+static int write_snapshot(const struct snapshot *s, const struct batch_config *cfg, int signals)
+{
+    size_t len;
+    char *text = render(s, cfg, &len);
+
+    if (!text) {
+        warn_msg("a snapshot could not be written as %s", cfg->json ? "JSON" : "text");
+        return EXIT_FAILED;
+    }
+    int err = write_all(text, len, signals);
+    free(text);
+    if (err == EPIPE || err == EINTR)
         return -1; /* nobody reads any more: done */
-    warn_msg("standard output: %s", strerror(err));
-    return EXIT_FAILED;
+    if (err)
+        warn_msg("standard output: %s", strerror(err));
+    return err ? EXIT_FAILED : EXIT_OK;
 }
 
 static bool all_ended(const struct snapshot *s)
@@ -55,14 +99,9 @@ static bool all_ended(const struct snapshot *s)
 
 static void say_ended(const struct snapshot *s)
 {
-    char comm[4 * COMM_LEN];
+    char text[256];
 
-    if (s->nprocesses != 1) {
-        warn_msg("all watched processes have exited");
-        return;
-    }
-    fmt_safe(comm, sizeof(comm), s->processes[0].comm, COMM_LEN, true);
-    warn_msg("process %d (%s) has exited", s->processes[0].pid, comm);
+    warn_msg("%s", render_ended(text, sizeof(text), s));
 }
 
 /* Waits for a snapshot or a signal. Returns false when it is time to end. */
@@ -70,21 +109,11 @@ static bool wait_for_news(int monitor, int signals)
 {
     struct pollfd p[] = {{.fd = monitor, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
 
-    while (poll(p, 2, -1) < 0) {
+    while (poll(p, ARRAY_SIZE(p), -1) < 0) {
         if (errno != EINTR)
             return false;
     }
     return p[1].revents == 0;
-}
-
-/* Takes the signals that ended the loop: let through later, they would kill us before the
- * caller has cleaned up. */
-static void drain_signals(int signals)
-{
-    struct signalfd_siginfo info;
-
-    while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
-        continue;
 }
 
 static int loop(struct monitor *m, const struct batch_config *cfg, int signals)
@@ -97,7 +126,7 @@ static int loop(struct monitor *m, const struct batch_config *cfg, int signals)
             break;
         if (!s)
             continue;
-        int status = write_snapshot(s, cfg);
+        int status = write_snapshot(s, cfg, signals);
         bool last = all_ended(s);
         if (status == EXIT_OK && last)
             say_ended(s);
@@ -112,17 +141,14 @@ static int loop(struct monitor *m, const struct batch_config *cfg, int signals)
 
 int batch_run(struct monitor *m, const struct batch_config *cfg)
 {
-    sigset_t old;
-    int signals = catch_signals(&old);
+    int signals = signals_open(SIGNALS_TEXT);
 
     if (signals < 0) {
-        warn_msg("signalfd: %s", strerror(errno));
+        warn_msg("cannot make a pipe: %s", strerror(-signals));
         return EXIT_FAILED;
     }
     signal(SIGPIPE, SIG_IGN);
     int status = loop(m, cfg, signals);
-    drain_signals(signals);
-    close(signals);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    signals_close();
     return status;
 }

@@ -16,17 +16,20 @@
 
 /* Facts ---------------------------------------------------------------------- */
 
-#define STATUS_SIZE        8192
+#define STATUS_MAX         (1u << 20) /* the line of groups may have 700 KB */
 #define CAP_SYS_PTRACE_BIT 19 /* of <linux/capability.h> */
 
 static bool has_ptrace_cap(int rootfd)
 {
-    char text[STATUS_SIZE];
+    char *text;
 
-    if (procfs_slurp(rootfd, "self/status", text, sizeof(text)) < 0)
+    if (procfs_slurp_alloc(rootfd, "self/status", &text, STATUS_MAX) < 0)
         return false;
     const char *line = strstr(text, "\nCapEff:\t");
-    return line && strtoull(line + strlen("\nCapEff:\t"), NULL, 16) >> CAP_SYS_PTRACE_BIT & 1;
+    bool has =
+        line && strtoull(line + strlen("\nCapEff:\t"), NULL, 16) >> CAP_SYS_PTRACE_BIT & 1;
+    free(text);
+    return has;
 }
 
 static int read_yama_scope(int rootfd)

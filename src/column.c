@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <wchar.h>
 
 #include "compiler.h"
 #include "fmt.h"
 
 /* Room for any cell: a path of PATH_MAX bytes. */
-#define NEVER INT_MAX /* no screen is wide enough */
 #define CELL_SIZE 4096
+
+#define NEVER INT_MAX /* no screen is wide enough */
 
 /* A column that usually takes the rest of the line, when others stand behind it. */
 #define REST_WIDTH 32
@@ -133,6 +133,16 @@ bool column_set_parse(struct column_set *set, const char *list, int width, bool 
     }
 }
 
+void column_set_choose(struct column_set *set, const char *list, int width,
+                       const struct snapshot *s)
+{
+    bool many = s && s->nprocesses > 1;
+    char err[64];
+
+    if (!list || !column_set_parse(set, list, width, many, err, sizeof(err)))
+        column_set_default(set, width, many);
+}
+
 /* Values ----------------------------------------------------------------------------------- */
 
 static double or_unknown(int64_t value)
@@ -184,14 +194,11 @@ static char *copy(char *dst, size_t size, const char *text)
 
 static char *number_text(char *dst, size_t size, enum value_type type, double v)
 {
-    if (isnan(v))
-        return copy(dst, size, "-");
     if (type == TYPE_MSEC)
-        return fmt_duration(dst, size, v * NSEC_PER_MSEC);
+        return fmt_msec(dst, size, v);
     if (type == TYPE_COUNT)
         return fmt_count(dst, size, v);
-    snprintf(dst, size, "%.0f", type == TYPE_PERCENT ? v * 100 : v);
-    return dst;
+    return fmt_fixed(dst, size, type == TYPE_PERCENT ? v * 100 : v, 0, "");
 }
 
 /* WIDTH is what the whole cell may take, 0: any. The mark of doubt is never cut off. */
@@ -279,47 +286,6 @@ char *column_text(char *dst, size_t size, enum column c, const struct snap_lock 
 }
 
 /* Cells ------------------------------------------------------------------------------------ */
-
-/* Bytes and cells of the character at S, which is not the end of the text. */
-static size_t next_char(const char *s, int *cells)
-{
-    wchar_t wc;
-    mbstate_t state = {0};
-    size_t len = mbrtowc(&wc, s, strlen(s), &state);
-
-    *cells = 1;
-    if (len == 0 || len > strlen(s))
-        return 1; /* not a character of this locale: a byte */
-    int width = wcwidth(wc);
-    if (width >= 0)
-        *cells = width;
-    return len;
-}
-
-int text_cells(const char *s)
-{
-    int sum = 0, cells;
-
-    for (; *s; sum += cells)
-        s += next_char(s, &cells);
-    return sum;
-}
-
-void text_cut(char *s, size_t size, int width, bool ascii)
-{
-    const char *mark = ascii ? "~" : "\u2026";
-    char *cut = s; /* where the mark goes if the text proves too long */
-
-    if (width < 1 || text_cells(s) <= width)
-        return;
-    for (int sum = 0, cells; *cut; sum += cells) {
-        size_t len = next_char(cut, &cells);
-        if (sum + cells > width - 1 || cut + len + strlen(mark) >= s + size)
-            break;
-        cut += len;
-    }
-    snprintf(cut, size - (size_t)(cut - s), "%s", mark);
-}
 
 char *column_cell(char *dst, size_t size, enum column c, const struct snap_lock *l, int width,
                   bool ascii)

@@ -44,6 +44,11 @@ void column_set_default(struct column_set *set, int width, bool many);
 bool column_set_parse(struct column_set *set, const char *list, int width, bool many, char *err,
                       size_t n);
 
+/* The set to show S in (NULL: nothing has been seen yet) on WIDTH cells: by LIST, which
+ * column_set_parse() has taken before, or the default with NULL. Several processes are MANY. */
+void column_set_choose(struct column_set *set, const char *list, int width,
+                       const struct snapshot *s);
+
 /* Cells for the I-th column of SET, without the gap: that of column_info(), or more where its
  * screen has room. 0 only for the last column: it takes the rest of the line. */
 int column_width(const struct column_set *set, size_t i);
@@ -56,13 +61,6 @@ char *column_text(char *dst, size_t size, enum column c, const struct snap_lock 
  * WIDTH 0: as column_text. With L NULL the header instead. Returns DST. */
 char *column_cell(char *dst, size_t size, enum column c, const struct snap_lock *l, int width,
                   bool ascii);
-
-/* Cells that S takes on the terminal: double-width characters count 2, combining ones 0, and what
- * the locale does not know 1 per byte. */
-int text_cells(const char *s);
-/* Cuts S (SIZE bytes of room) to at most WIDTH cells, the last of them the mark of cutting; what
- * fits stays as it is. */
-void text_cut(char *s, size_t size, int width, bool ascii);
 
 /* For qsort-like use: numbers fall, text rises, unknown comes last; ties go to the id, so the
  * order is stable. <0: A first. */

@@ -29,6 +29,11 @@ static void vmessage(const char *prefix, const char *fmt, va_list ap)
     if (m < 0)
         return;
     n = MIN(n + m, (int)sizeof(line) - 2);
+    /* Words of the command line are repeated in messages: none of them may steer the terminal. */
+    for (int i = 0; i < n; i++) {
+        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+            line[i] = '?';
+    }
     line[n++] = '\n';
     /* One write: the line stays whole. Nothing sensible is left to do if it fails. */
     if (write(STDERR_FILENO, line, (size_t)n) < 0)

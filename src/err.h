@@ -1,9 +1,9 @@
 /*
  * err.h - messages for the user and the way out.
  *
- * Only main.c and ui/ print; modules below return -errno or fill an error
- * string. The functions here format a message whole and write it once, so that
- * a stderr shared with other programs keeps its lines apart.
+ * Only the top level (main, batch, monitor) and ui/ print; modules below return -errno or fill an
+ * error string. The functions here format a message whole and write it once, so that a stderr
+ * shared with other programs keeps its lines apart.
  */
 #ifndef LT_ERR_H
 #define LT_ERR_H
@@ -24,7 +24,8 @@ enum exit_status {
  * has an effect. */
 void err_set_die_hook(void (*hook)(void));
 
-/* Runs the die hook now (used by atexit and signal paths); safe to call twice. */
+/* Runs the die hook now (the screen has it called at exit() and by signals that end the program);
+ * safe to call twice. */
 void err_run_die_hook(void);
 
 /* Writes "lock-top: MESSAGE\n" to stderr. */

@@ -1,9 +1,11 @@
 #include "fmt.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <wchar.h>
 
 #include "compiler.h"
 
@@ -101,10 +103,13 @@ static char *unknown(char *dst, size_t size)
     return dst;
 }
 
-/* VALUE with DECIMALS places and UNIT. Not %f: that follows the locale's decimal point. */
-static char *print_fixed(char *dst, size_t size, double value, int decimals, const char *unit)
+char *fmt_fixed(char *dst, size_t size, double value, int decimals, const char *unit)
 {
     static const int scale[] = {1, 10, 100};
+
+    if (isnan(value))
+        return unknown(dst, size);
+    /* Not %f: that follows the locale's decimal point. */
     long long n = llround(fmin(fabs(value), 1e15) * scale[decimals]);
     const char *sign = value < 0 && n != 0 ? "-" : "";
 
@@ -142,7 +147,7 @@ char *fmt_duration(char *dst, size_t size, double ns)
         v /= 1000;
     if (unit == 2 && v >= 59.95)
         return print_long_duration(dst, size, v);
-    return print_fixed(dst, size, v, v >= 0.05 && v < 99.95, units[unit]);
+    return fmt_fixed(dst, size, v, v >= 0.05 && v < 99.95, units[unit]);
 }
 
 /* Zeros at the end of the decimals of TEXT go, and a decimal point left alone. */
@@ -169,7 +174,7 @@ char *fmt_si(char *dst, size_t size, double value)
         return unknown(dst, size);
     for (; unit + 1 < ARRAY_SIZE(units) && fabs(v) >= 999.5; unit++)
         v /= 1000;
-    print_fixed(number, sizeof(number), v, fabs(v) < 9.995 ? 2 : fabs(v) < 99.95, "");
+    fmt_fixed(number, sizeof(number), v, fabs(v) < 9.995 ? 2 : fabs(v) < 99.95, "");
     trim_decimals(number);
     snprintf(dst, size, "%s%s", number, units[unit]);
     return dst;
@@ -184,16 +189,60 @@ char *fmt_kib(char *dst, size_t size, double kb)
     if (isnan(kb))
         return unknown(dst, size);
     if (fabs(kb) < 0.5)
-        return print_fixed(dst, size, 0, 0, "");
+        return fmt_fixed(dst, size, 0, 0, "");
     /* From 1000 on, so that three digits, a sign and a unit always do. */
     for (; unit + 1 < ARRAY_SIZE(units) && fabs(v) >= 999.5; unit++)
         v /= 1024;
-    return print_fixed(dst, size, v, unit > 0 && fabs(v) < 9.95, units[unit]);
+    return fmt_fixed(dst, size, v, unit > 0 && fabs(v) < 9.95, units[unit]);
 }
 
 char *fmt_count(char *dst, size_t size, double value)
 {
-    if (isnan(value))
-        return unknown(dst, size);
-    return print_fixed(dst, size, value, fabs(value) < 99.95, "");
+    return fmt_fixed(dst, size, value, fabs(value) < 99.95, "");
+}
+
+char *fmt_msec(char *dst, size_t size, double ms)
+{
+    return fmt_duration(dst, size, ms * NSEC_PER_MSEC);
+}
+
+/* Text on the terminal --------------------------------------------------------------------- */
+
+size_t text_next(const char *s, int *cells)
+{
+    wchar_t wc;
+    mbstate_t state = {0};
+    size_t len = mbrtowc(&wc, s, strnlen(s, MB_LEN_MAX), &state);
+
+    *cells = -1;
+    if (len == 0 || len > MB_LEN_MAX)
+        return 1; /* not a character of this locale: a byte */
+    *cells = wcwidth(wc);
+    return len;
+}
+
+int text_cells(const char *s)
+{
+    int sum = 0, cells;
+
+    for (; *s; sum += cells < 0 ? 1 : cells)
+        s += text_next(s, &cells);
+    return sum;
+}
+
+void text_cut(char *s, size_t size, int width, bool ascii)
+{
+    const char *mark = ascii ? "~" : "\u2026";
+    char *cut = s; /* where the mark goes if the text proves too long */
+
+    if (width < 1 || text_cells(s) <= width)
+        return;
+    for (int sum = 0, cells; *cut; sum += cells) {
+        size_t len = text_next(cut, &cells);
+        cells = cells < 0 ? 1 : cells;
+        if (sum + cells > width - 1 || cut + len + strlen(mark) >= s + size)
+            break;
+        cut += len;
+    }
+    snprintf(cut, size - (size_t)(cut - s), "%s", mark);
 }

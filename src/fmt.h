@@ -35,4 +35,24 @@ char *fmt_kib(char *dst, size_t size, double kb);
 /* VALUE with one decimal below 100 and none from there on ("30.2", "128"). NaN gives "-". */
 char *fmt_count(char *dst, size_t size, double value);
 
+/* VALUE with DECIMALS places (0 to 2) and UNIT behind it ("0.6%"), the same in every locale. NaN
+ * gives "-". */
+char *fmt_fixed(char *dst, size_t size, double value, int decimals, const char *unit);
+
+/* As fmt_duration, for milliseconds; NaN is unknown too. */
+char *fmt_msec(char *dst, size_t size, double ms);
+
+/* Text on the terminal, which has been made safe before; the locale (LC_CTYPE) says what is a
+ * character and how wide. */
+
+/* Bytes of the character at S, which is not the end of the text, and the cells that it takes: 2 for
+ * a double-width one, 0 for a combining one. What the locale does not know is a byte of -1 cells:
+ * it stands for 1, but cannot be shown as it is; so with control characters. */
+size_t text_next(const char *s, int *cells);
+/* Cells that all of S takes. */
+int text_cells(const char *s);
+/* Cuts S (SIZE bytes of room) to at most WIDTH cells, the last of them the mark of cutting; what
+ * fits stays as it is. */
+void text_cut(char *s, size_t size, int width, bool ascii);
+
 #endif

@@ -4,9 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../ui/ui.h"
@@ -17,13 +18,8 @@
 #include "options.h"
 #include "target.h"
 
-#define COMMAND_GRACE    (2 * NSEC_PER_SEC) /* between SIGTERM and SIGKILL for -- COMMAND */
-#define SCREEN_FIRST     (NSEC_PER_SEC / 4) /* the screen fills soon, then every delay */
-
-static void print_version(void)
-{
-    printf("lock-top %s (%s)\n", LOCK_TOP_VERSION, target_library());
-}
+#define COMMAND_GRACE (2 * NSEC_PER_SEC) /* between SIGTERM and SIGKILL for -- COMMAND */
+#define SCREEN_FIRST  (NSEC_PER_SEC / 4) /* the screen fills soon, then every delay */
 
 static bool is_help(const char *word)
 {
@@ -40,26 +36,24 @@ static enum column sort_column(const struct options *opt)
 }
 
 /* Runs the screen. Returns -1 when this terminal cannot show one. */
-static int run_screen(struct monitor *m, const struct options *opt,
-                      const struct column_set *columns, enum column sort)
+static int run_screen(struct monitor *m, const struct options *opt, enum column sort)
 {
     char message[512] = "";
-    const struct ui_config cfg = {
-        .columns = opt->columns ? columns : NULL,
-        .sort = sort,
-        .iterations = opt->iterations,
-        .no_color = opt->no_color,
-        .ascii = opt->ascii,
-    };
+    const struct ui_config cfg = {.columns = opt->columns,
+                                  .sort = sort,
+                                  .iterations = opt->iterations,
+                                  .no_color = opt->no_color,
+                                  .ascii = opt->ascii};
     int status = ui_run(m, &cfg, message, sizeof(message));
 
     if (message[0])
-        fprintf(stderr, "lock-top: %s\n", message);
+        warn_msg("%s", message);
     return status;
 }
 
-static int run(const struct options *opt, bool screen, struct target *target,
-               const struct column_set *columns, enum column sort)
+/* Sets *LEFT when the sampling thread could not be stopped: it may still use TARGET. */
+static int run(const struct options *opt, bool screen, struct target *target, enum column sort,
+               bool *left)
 {
     char err[512];
     int status;
@@ -75,17 +69,32 @@ static int run(const struct options *opt, bool screen, struct target *target,
         warn_msg("%s", err);
         return status;
     }
-    status = screen ? run_screen(m, opt, columns, sort) : -1;
+    status = screen ? run_screen(m, opt, sort) : -1;
     if (status < 0) {
-        const struct batch_config batch = {
-            .json = opt->output == OUTPUT_JSON,
-            .iterations = opt->iterations,
-            .style = {.columns = columns, .sort = sort, .ascii = opt->ascii},
-        };
+        const struct batch_config batch = {.json = opt->output == OUTPUT_JSON,
+                                           .iterations = opt->iterations,
+                                           .columns = opt->columns,
+                                           .sort = sort,
+                                           .ascii = opt->ascii};
         status = batch_run(m, &batch);
     }
-    monitor_stop(m);
+    *left = !monitor_stop(m);
     return status;
+}
+
+/* Ends the command that was started here, and TARGET unless its thread is LEFT behind with it. */
+static void end_target(const struct options *opt, struct target *target, pid_t command, bool left)
+{
+    siginfo_t info = {0}; /* stays so when it has not ended */
+    bool runs = command && !waitid(P_PID, (id_t)command, &info, WEXITED | WNOHANG | WNOWAIT) &&
+                info.si_pid == 0;
+
+    if (runs)
+        warn_msg("ending %s[%d], which was started here", opt->target.command[0], command);
+    if (!left)
+        target_free(target, COMMAND_GRACE);
+    else if (runs)
+        kill(command, SIGTERM);
 }
 
 static int watch(const struct options *opt)
@@ -94,11 +103,10 @@ static int watch(const struct options *opt)
     struct column_set columns;
     enum column sort = sort_column(opt);
     bool screen = opt->output == OUTPUT_AUTO && isatty(STDOUT_FILENO) && isatty(STDIN_FILENO);
+    bool left = false;
     int status;
 
-    bool many = opt->target.name || opt->target.npids > 1;
-    column_set_default(&columns, 80, many);
-    if (opt->columns && !column_set_parse(&columns, opt->columns, 80, many, err, sizeof(err)))
+    if (opt->columns && !column_set_parse(&columns, opt->columns, 0, false, err, sizeof(err)))
         die(EXIT_USAGE, "-o: %s", err);
     /* A command that is started must not write into our screen, nor between our lines. */
     int quiet_fd = screen ? open("/dev/null", O_RDWR | O_CLOEXEC) : STDERR_FILENO;
@@ -107,11 +115,11 @@ static int watch(const struct options *opt)
         warn_msg("%s", err);
     if (!target)
         return status;
-    status = run(opt, screen, target, &columns, sort);
     const pid_t *pids;
-    if (opt->target.command && target_list(target, clock_mono(), &pids) > 0)
-        warn_msg("ending %s[%d], which was started here", opt->target.command[0], pids[0]);
-    target_free(target, COMMAND_GRACE);
+    bool some = target_list(target, clock_mono(), &pids) > 0;
+    pid_t command = some && opt->target.command ? pids[0] : 0;
+    status = run(opt, screen, target, sort, &left);
+    end_target(opt, target, command, left);
     return status;
 }
 
@@ -120,15 +128,14 @@ int main(int argc, char **argv)
     struct options opt;
     char err[512];
 
-    if (!setlocale(LC_CTYPE, ""))
-        setlocale(LC_CTYPE, "C");
+    setlocale(LC_CTYPE, ""); /* one that is not installed leaves "C" */
     int status = options_parse(&opt, argc, argv, err, sizeof(err));
     if (status != 0)
         warn_msg("%s", err);
     else if (opt.show_help)
         options_print_help(stdout);
     else if (opt.show_version)
-        print_version();
+        printf("lock-top %s (%s)\n", LOCK_TOP_VERSION, target_library());
     else if (is_help(opt.columns) || is_help(opt.sort))
         column_list(stdout);
     else

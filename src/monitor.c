@@ -17,11 +17,15 @@
 #include "model.h"
 #include "remote.h"
 #include "sampler.h"
+#include "signals.h"
 #include "source_proc.h"
 #include "xalloc.h"
 
 #define REQUESTS_PER_SWEEP 16
 #define STOP_PATIENCE_S    2
+
+/* Looks at the lock words alone for each look at the threads: these are cheap. */
+#define PROBES_PER_SWEEP 4
 
 struct monitor {
     pthread_t thread;
@@ -31,6 +35,7 @@ struct monitor {
     _Atomic(struct snapshot *) ready; /* the newest one that nobody has taken */
     atomic_bool ended;                /* the sampling thread has put its last snapshot */
     int ready_fd, stop_fd;
+    struct signals_stack fault_stack; /* of the sampling thread */
 };
 
 static void poke(int fd)
@@ -72,7 +77,7 @@ static void *sampling_thread(void *arg)
     struct monitor *m = arg;
     const struct sampler_config cfg = {
         .sweep_hz = m->cfg.rate_hz,
-        .probe_hz = m->cfg.rate_hz * 4,
+        .probe_hz = m->cfg.rate_hz * PROBES_PER_SWEEP,
         .budget_pct = m->cfg.budget_pct,
         .delay = m->cfg.delay,
         .first = m->cfg.first ? m->cfg.first : m->cfg.delay,
@@ -80,7 +85,9 @@ static void *sampling_thread(void *arg)
     };
     const struct sampler_sink sink = {.sample = on_sample, .tick = on_tick, .arg = m};
 
+    signals_stack_enter(&m->fault_stack);
     sampler_run(m->source, &cfg, &sink, m->stop_fd);
+    signals_stack_leave(&m->fault_stack);
     atomic_store(&m->ended, true);
     poke(m->ready_fd);
     return NULL;
@@ -111,13 +118,13 @@ static void release(struct monitor *m)
     free(m);
 }
 
-/* Signals belong to the thread that renders. */
+/* Signals belong to the thread that renders, but for those of a fault. */
 static int start_thread(struct monitor *m)
 {
-    sigset_t all, old;
+    sigset_t mask, old;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
+    signals_thread_mask(&mask);
+    pthread_sigmask(SIG_SETMASK, &mask, &old);
     int rc = pthread_create(&m->thread, NULL, sampling_thread, m);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return rc;
@@ -196,18 +203,20 @@ bool monitor_ended(const struct monitor *m)
     return atomic_load(&m->ended) && !atomic_load(&m->ready);
 }
 
-void monitor_stop(struct monitor *m)
+bool monitor_stop(struct monitor *m)
 {
     if (!m)
-        return;
+        return true;
     poke(m->stop_fd);
     /* A read of the target's memory can hang in the kernel with the target's mmap_lock: then the
      * way out is to leave the thread behind, with all that it may still touch. */
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += STOP_PATIENCE_S;
-    if (pthread_timedjoin_np(m->thread, NULL, &until) == 0)
-        release(m);
-    else
+    if (pthread_timedjoin_np(m->thread, NULL, &until) != 0) {
         warn_msg("the sampling thread hangs in the kernel and is left behind");
+        return false;
+    }
+    release(m);
+    return true;
 }

@@ -38,8 +38,9 @@ struct snapshot *monitor_take(struct monitor *m);
 /* True when every watched process has ended and the last snapshot has been taken. */
 bool monitor_ended(const struct monitor *m);
 
-/* Stops and joins the thread, frees everything. A thread that hangs in the kernel for seconds is
- * left behind with its memory, and that is said. NULL is allowed. */
-void monitor_stop(struct monitor *m);
+/* Stops and joins the thread, frees everything. False when the thread hangs in the kernel for
+ * seconds: it is left behind, which is said on stderr, and may still use the monitor and its
+ * target: neither is to be touched any more. NULL is allowed. */
+bool monitor_stop(struct monitor *m);
 
 #endif

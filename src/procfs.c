@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -161,6 +162,15 @@ ssize_t procfs_readlink(int dirfd, const char *rel, char *buf, size_t size)
     ssize_t n = readlinkat(dirfd, rel, buf, size - 1);
     buf[n < 0 ? 0 : n] = '\0';
     return n < 0 ? -errno : n;
+}
+
+#ifndef AT_STATX_DONT_SYNC /* Linux 4.11: not in older headers */
+#define AT_STATX_DONT_SYNC 0x4000
+#endif
+
+int procfs_stat_link(int dirfd, const char *rel, struct stat *out)
+{
+    return fstatat(dirfd, rel, out, AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC) == 0 ? 0 : -errno;
 }
 
 /* The record of getdents64(2). Not readdir(3): musl's asks for 2 KiB at a time, and a process

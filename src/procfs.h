@@ -36,6 +36,11 @@ ssize_t procfs_slurp_alloc(int dirfd, const char *rel, char **buf, size_t max);
  * the length or -errno. */
 ssize_t procfs_readlink(int dirfd, const char *rel, char *buf, size_t size);
 
+/* What the link REL below DIRFD (exe, fd/N) leads to, as far as it is known without asking a file
+ * server, which may hang. Returns 0 or -errno. */
+struct stat;
+int procfs_stat_link(int dirfd, const char *rel, struct stat *out);
+
 /* Lists the numeric entries of the directory REL below DIRFD into *IDS (grown with xgrow,
  * *CAP elements). Returns how many, or -errno. */
 ssize_t procfs_list_ids(int dirfd, const char *rel, pid_t **ids, size_t *cap);

@@ -30,9 +30,17 @@ void render_text(FILE *out, const struct snapshot *s, const struct text_style *s
 char *render_header(char *dst, size_t size, const struct snapshot *s, bool ascii);
 char *render_process(char *dst, size_t size, const struct snapshot *s, int process_index);
 char *render_states(char *dst, size_t size, const struct snapshot *s, int process_index);
+/* "CRITICAL 31 threads ...": the word says what the screen's colour says; "" without a verdict. */
+char *render_verdict(char *dst, size_t size, const struct snapshot *s, bool ascii);
 /* What stands in place of an empty list of locks. */
 const char *render_no_locks(const struct snapshot *s);
 char *render_sync_fold(char *dst, size_t size, const struct snapshot *s);
+/* "degraded: WHY" for the INDEX-th reason; -1: all of them in one line. */
+char *render_degraded(char *dst, size_t size, const struct snapshot *s, int index, bool ascii);
+
+/* What to say when nothing is left to watch, from the last snapshot S (NULL: there was none):
+ * "process 123 (x) has exited", "all 3 processes have exited". ASCII, returns DST. */
+char *render_ended(char *dst, size_t size, const struct snapshot *s);
 
 /* One JSON object (schema lock-top/1) and a newline. Names that are not UTF-8 are escaped as
  * fmt_safe does. Returns 0, or -1 when it could not be built or written. */

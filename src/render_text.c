@@ -86,16 +86,12 @@ static void add_elapsed(char *dst, size_t size, nsec_t elapsed)
     add(dst, size, "  %s", text);
 }
 
-/* VALUE with one decimal and UNIT, or "-" when it is unknown. Not %f: that follows the locale. */
+/* With one decimal always, so that the line does not move. */
 static void add_tenths(char *dst, size_t size, double value, const char *unit)
 {
-    long long tenths = isnan(value) ? 0 : llround(fmin(fabs(value), 1e15) * 10);
+    char text[32];
 
-    if (isnan(value))
-        add(dst, size, "-");
-    else
-        add(dst, size, "%s%lld.%lld%s", value < 0 && tenths ? "-" : "", tenths / 10, tenths % 10,
-            unit);
+    add(dst, size, "%s", fmt_fixed(text, sizeof(text), value, 1, unit));
 }
 
 static void add_time_of_day(char *dst, size_t size, nsec_t wall)
@@ -229,6 +225,51 @@ char *render_states(char *dst, size_t size, const struct snapshot *s, int proces
     return dst;
 }
 
+/* Verdict, what is degraded, the end ---------------------------------------------------------- */
+
+char *render_verdict(char *dst, size_t size, const struct snapshot *s, bool ascii)
+{
+    dst[0] = '\0';
+    if (!s->verdict)
+        return dst;
+    if (s->severity != SEVERITY_INFO) {
+        for (const char *c = severity_name(s->severity); *c; c++)
+            add(dst, size, "%c", toupper((unsigned char)*c));
+        add(dst, size, " ");
+    }
+    add_safe(dst, size, s->verdict, strlen(s->verdict), ascii);
+    return dst;
+}
+
+char *render_degraded(char *dst, size_t size, const struct snapshot *s, int index, bool ascii)
+{
+    size_t from = index < 0 ? 0 : (size_t)index, to = index < 0 ? s->self.ndegraded : from + 1;
+
+    dst[0] = '\0';
+    for (size_t i = from; i < to && i < s->self.ndegraded; i++) {
+        const char *why = s->self.degraded[i];
+        add(dst, size, "%s", i == from ? "degraded: " : "; ");
+        add_safe(dst, size, why, strlen(why), ascii);
+    }
+    return dst;
+}
+
+char *render_ended(char *dst, size_t size, const struct snapshot *s)
+{
+    dst[0] = '\0';
+    if (!s || s->nprocesses == 0) {
+        add(dst, size, "nothing is left to watch: every process has exited");
+    } else if (s->nprocesses > 1) {
+        add(dst, size, "all %zu processes have exited", s->nprocesses);
+    } else {
+        const struct snap_process *p = &s->processes[0];
+        add(dst, size, "process %d (", p->pid);
+        add_safe(dst, size, p->comm[0] ? p->comm : "?", COMM_LEN, true);
+        add(dst, size, ") has exited");
+    }
+    return dst;
+}
+
 /* Sync objects ----------------------------------------------------------------------------- */
 
 struct kind_count {
@@ -321,43 +362,20 @@ static void print_list(FILE *out, const struct snapshot *s, const struct text_st
 
 /* All of it -------------------------------------------------------------------------------- */
 
-static void print_verdict(FILE *out, const struct snapshot *s, bool ascii)
-{
-    char line[LINE_SIZE] = "";
-
-    if (!s->verdict)
-        return;
-    if (s->severity != SEVERITY_INFO) {
-        for (const char *c = severity_name(s->severity); *c; c++)
-            add(line, sizeof(line), "%c", toupper((unsigned char)*c));
-        add(line, sizeof(line), " ");
-    }
-    add_safe(line, sizeof(line), s->verdict, strlen(s->verdict), ascii);
-    fprintf(out, "%s\n", line);
-}
-
-static void print_degraded(FILE *out, const struct snapshot *s, bool ascii)
-{
-    for (size_t i = 0; i < s->self.ndegraded; i++) {
-        char line[LINE_SIZE] = "";
-        const char *why = s->self.degraded[i];
-        add_safe(line, sizeof(line), why, strlen(why), ascii);
-        fprintf(out, "degraded: %s\n", line);
-    }
-}
-
 void render_text(FILE *out, const struct snapshot *s, const struct text_style *style)
 {
     char line[LINE_SIZE];
 
     fprintf(out, "%s\n", render_header(line, sizeof(line), s, style->ascii));
-    print_verdict(out, s, style->ascii);
+    if (render_verdict(line, sizeof(line), s, style->ascii)[0])
+        fprintf(out, "%s\n", line);
     for (size_t i = 0; i < s->nprocesses; i++)
         fprintf(out, "%s\n", render_process(line, sizeof(line), s, (int)i));
     fprintf(out, "%s\n", render_states(line, sizeof(line), s, -1));
     print_list(out, s, style);
     if (render_sync_fold(line, sizeof(line), s)[0])
         fprintf(out, "%s\n", line);
-    print_degraded(out, s, style->ascii);
+    for (size_t i = 0; i < s->self.ndegraded; i++)
+        fprintf(out, "%s\n", render_degraded(line, sizeof(line), s, (int)i, style->ascii));
     fputc('\n', out);
 }

@@ -71,9 +71,11 @@ struct thread_fact {
     uint64_t sp, pc;
     struct futex_wait futex; /* valid when ADDR is not 0 */
     int32_t word; /* index into sample.words of the futex word it waits on, or -1. A thread that is
-                     not FRESH has one only when the word MAYBE_LOCK: what is no lock does not
-                     change under a waiter that sleeps on, so what was told when it was fresh
-                     holds (FUTEX stays valid) */
+                     not FRESH mostly has one only when the word MAYBE_LOCK: what is no lock does
+                     not change under a waiter that sleeps on, so what was told before holds (FUTEX
+                     stays valid). Such a word stands here when somebody comes to it, once more in
+                     the next sweep (whom it names may be listed only then), and when it has been
+                     found in the map after all */
     int fd;            /* argument 0 when that is a descriptor, or -1 */
     enum fd_kind fd_kind;
     const char *fd_path; /* target of the link, or NULL */
@@ -155,8 +157,8 @@ struct word_fact {
     uint32_t process; /* index into sample.processes */
     uint64_t addr;
     bool maybe_lock; /* what its waiters passed may be a wait for a lock. False: a hand-off or
-                        anything else that nobody holds; it stands here only in a sweep, for a
-                        FRESH waiter, and there is no state to follow in it (EARLY is empty) */
+                        anything else that nobody holds; it stands only in some sweeps (see
+                        thread_fact), and there is no state to follow in it (EARLY is empty) */
     enum region region;
     uint64_t dev, inode, offset; /* REGION_SHARED: of the word itself */
     const char *path;            /* the mapping's file, or NULL */

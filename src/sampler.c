@@ -11,6 +11,7 @@
 /* What one action costs is known only when it has been spent. */
 #define GIVEN_OUT 0.92
 #define REPAYMENT 0.5
+#define TICK_PATIENCE NSEC_PER_SEC
 
 /* Budget ------------------------------------------------------------------------ */
 
@@ -58,7 +59,7 @@ struct schedule {
     nsec_t sweep_every, probe_every;
     uint64_t random; /* state of xorshift64*, never 0 */
     struct budget budget;
-    nsec_t limited_at; /* when the budget last made a sweep wait; 0: never */
+    bool limited; /* the budget makes the next sweep wait, or made the last one */
     uint64_t late;
     bool borrowed; /* the first sweep has been paid for by a loan */
     bool words;    /* the last sweep found words to probe */
@@ -110,17 +111,26 @@ static bool wait_until(nsec_t when, int stop_fd)
     }
 }
 
+/* A tick costs too (a snapshot of a thousand locks is not cheap): in debt it is put off, but not
+ * for long, for somebody waits for it. */
+static nsec_t tick_due(const struct schedule *s)
+{
+    nsec_t wait = budget_wait(&s->budget);
+
+    return wait == 0 ? s->tick : MIN(MAX(s->tick, s->budget.at + wait), s->tick + TICK_PATIENCE);
+}
+
 static nsec_t next_event(const struct schedule *s)
 {
-    nsec_t t = s->tick < s->sweep ? s->tick : s->sweep;
+    nsec_t t = MIN(tick_due(s), s->sweep);
 
     return s->words && s->probe < t ? s->probe : t;
 }
 
-static void put_rates(struct schedule *s, struct sample *sample, nsec_t now)
+static void put_rates(const struct schedule *s, struct sample *sample)
 {
     sample->self.late = s->late;
-    sample->self.budget_limited = s->limited_at && now - s->limited_at < 2 * NSEC_PER_SEC;
+    sample->self.budget_limited = s->limited;
 }
 
 static size_t do_sweep(struct source *source, struct schedule *s, const struct sampler_sink *sink)
@@ -130,7 +140,7 @@ static size_t do_sweep(struct source *source, struct schedule *s, const struct s
 
     s->late += now - s->sweep > s->sweep_every / 2;
     size_t alive = source->ops->sweep(source, &sample);
-    put_rates(s, &sample, now);
+    put_rates(s, &sample);
     sink->sample(sink->arg, &sample);
     s->words = source->ops->wants_probe(source);
     now = clock_mono();
@@ -140,8 +150,7 @@ static size_t do_sweep(struct source *source, struct schedule *s, const struct s
         budget_borrow(&s->budget);
     s->borrowed = true;
     s->sweep = not_in_debt(s, due);
-    if (s->sweep > due)
-        s->limited_at = now;
+    s->limited = s->sweep > due;
     return alive;
 }
 
@@ -150,7 +159,7 @@ static void do_probe(struct source *source, struct schedule *s, const struct sam
     struct sample sample;
 
     source->ops->probe(source, &sample);
-    put_rates(s, &sample, sample.mono);
+    put_rates(s, &sample);
     sink->sample(sink->arg, &sample);
     nsec_t now = clock_mono();
     budget_settle(&s->budget, now, clock_process_cpu());
@@ -181,18 +190,20 @@ void sampler_run(struct source *source, const struct sampler_config *cfg,
     while (!wait_until(next_event(&s), stop_fd)) {
         nsec_t now = clock_mono();
         if (now >= s.sweep) {
-            if (do_sweep(source, &s, sink) == 0)
-                break;
+            if (do_sweep(source, &s, sink) == 0) {
+                sink->tick(sink->arg);
+                return;
+            }
         } else if (s.words && now >= s.probe) {
             do_probe(source, &s, sink);
         }
         now = clock_mono();
-        if (now >= s.tick) {
+        if (now >= tick_due(&s)) {
             sink->tick(sink->arg);
+            budget_settle(&s.budget, clock_mono(), clock_process_cpu());
             s.tick += cfg->delay;
             if (s.tick < now)
                 s.tick = now + cfg->delay;
         }
     }
-    sink->tick(sink->arg);
 }

@@ -11,18 +11,20 @@
 #include "source.h"
 
 struct sampler_config {
-    double sweep_hz;   /* looks at all threads a second */
-    double probe_hz;   /* looks at lock words alone a second */
-    double budget_pct; /* own CPU at most, per cent of one CPU, the whole of lock-top counted */
-    nsec_t delay;      /* between ticks */
-    nsec_t first;      /* until the first tick */
-    uint64_t seed;     /* of the random offsets */
+    double sweep_hz;   /* looks at all threads a second; above 0 */
+    double probe_hz;   /* looks at lock words alone a second; above 0 */
+    double budget_pct; /* own CPU at most, per cent of one CPU, the whole of lock-top counted; above
+                          0 */
+    nsec_t delay;      /* between ticks; above 0 */
+    nsec_t first;      /* until the first tick; 0: at once */
+    uint64_t seed;     /* of the random offsets; any */
 };
 
 /* Who listens: called in the sampling thread. */
 struct sampler_sink {
     void (*sample)(void *arg, const struct sample *s); /* after every sweep and probe */
-    void (*tick)(void *arg);                           /* every DELAY, and once at the end */
+    void (*tick)(void *arg); /* every DELAY (up to a second later while the budget is in debt), and
+                                once when no watched process is left */
     void *arg;
 };
 

@@ -16,6 +16,8 @@
 #define RSS_READ_EVERY  NSEC_PER_SEC
 #define LINKS_PER_SWEEP 128
 #define MAX_REQUESTS    64
+#define BYSTANDER_FOR   (10 * NSEC_PER_SEC)
+#define REOPEN_EVERY    NSEC_PER_SEC
 #define FDS_RESERVED    64 /* left for everything but processes and threads' files */
 
 /* The arrays of a sample. */
@@ -25,16 +27,30 @@ struct output {
     size_t procs_cap, words_cap;
 };
 
+/* A thread whose process does not map the file that it was asked for: it bears the TID of a former
+ * owner. Not asked again for a while. */
+struct bystander {
+    pid_t tid;
+    uint64_t start_ticks;
+    struct file_id file;
+    nsec_t until;
+};
+
 struct source_proc {
     struct source base;
     struct source_proc_config cfg;
     int rootfd;
     struct process **procs;
     size_t n, cap;
+    pid_t *followed; /* the target's list when it was last followed */
+    size_t nfollowed, followed_cap;
+    nsec_t incomplete_at; /* when one of these could not be opened; 0: all could */
     struct commons common;
     nsec_t self_at;
     struct request requests[MAX_REQUESTS]; /* to be served by the next sweep */
     size_t nrequests;
+    struct bystander bystanders[MAX_REQUESTS];
+    size_t next_bystander; /* its place is taken next */
     struct output out[2]; /* by sample kind: a probe leaves the last sweep's arrays alone */
 };
 
@@ -60,6 +76,23 @@ static struct process *process_add(struct source_proc *s, pid_t pid, bool outsid
     return p;
 }
 
+/* The list changes seldom, and both it and the processes may be many. */
+static bool is_followed(const struct source_proc *s, nsec_t now, const pid_t *pids, size_t n)
+{
+    if (s->incomplete_at && now - s->incomplete_at >= REOPEN_EVERY)
+        return false;
+    return n == s->nfollowed && (n == 0 || memcmp(pids, s->followed, n * sizeof(*pids)) == 0);
+}
+
+static void remember_followed(struct source_proc *s, const pid_t *pids, size_t n)
+{
+    s->followed = xgrow(s->followed, &s->followed_cap, n, sizeof(*s->followed));
+    if (n)
+        memcpy(s->followed, pids, n * sizeof(*pids));
+    s->nfollowed = n;
+    s->incomplete_at = 0;
+}
+
 /* Follows the target's list: opens who joined, marks who left. */
 static void follow_target(struct source_proc *s, nsec_t now)
 {
@@ -68,6 +101,9 @@ static void follow_target(struct source_proc *s, nsec_t now)
 
     if (s->cfg.target)
         n = target_list(s->cfg.target, now, &pids);
+    if (is_followed(s, now, pids, n))
+        return;
+    remember_followed(s, pids, n);
     for (size_t i = 0; i < s->n; i++)
         s->procs[i]->listed = s->procs[i]->outsider;
     for (size_t i = 0; i < n; i++) {
@@ -77,6 +113,8 @@ static void follow_target(struct source_proc *s, nsec_t now)
         if (p) {
             p->listed = true;
             p->outsider = p->fact.outsider = false;
+        } else {
+            s->incomplete_at = now;
         }
     }
 }
@@ -102,26 +140,66 @@ static void drop_ended(struct source_proc *s)
 /* The process of thread TID, opened as an outsider when it is not watched; NULL when gone. */
 static struct process *process_of_thread(struct source_proc *s, pid_t tid)
 {
-    char path[32], buf[4096];
+    char path[32];
     struct procfs_status st;
 
     snprintf(path, sizeof(path), "%d/status", tid);
-    if (procfs_slurp(s->rootfd, path, buf, sizeof(buf)) < 0 || !procfs_parse_status(buf, &st) ||
-        st.tgid <= 0)
+    if (procfs_read_status(s->rootfd, path, &st) != 0 || st.tgid <= 0)
         return NULL;
     struct process *p = process_find(s, st.tgid);
     return p ? p : process_add(s, st.tgid, true);
 }
 
+/* 0 when it is gone. */
+static uint64_t start_of_thread(const struct source_proc *s, pid_t tid)
+{
+    char path[32];
+    struct procfs_stat st;
+
+    snprintf(path, sizeof(path), "%d/stat", tid);
+    return procfs_read_stat(s->rootfd, path, &st) == 0 ? st.start_ticks : 0;
+}
+
+static bool is_bystander(const struct source_proc *s, const struct request *r, nsec_t now)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(s->bystanders); i++) {
+        const struct bystander *b = &s->bystanders[i];
+        if (b->tid == r->tid && b->file.inode == r->file.inode && b->file.dev == r->file.dev &&
+            now < b->until)
+            return start_of_thread(s, r->tid) == b->start_ticks;
+    }
+    return false;
+}
+
+static void remember_bystander(struct source_proc *s, const struct request *r, nsec_t now)
+{
+    s->bystanders[s->next_bystander] = (struct bystander){
+        .tid = r->tid,
+        .start_ticks = start_of_thread(s, r->tid),
+        .file = r->file,
+        .until = now + BYSTANDER_FOR,
+    };
+    s->next_bystander = (s->next_bystander + 1) % ARRAY_SIZE(s->bystanders);
+}
+
 static void serve(struct source_proc *s, const struct request *r, nsec_t now)
 {
+    if (is_bystander(s, r, now))
+        return;
     struct process *p = process_of_thread(s, r->tid);
-
     if (!p || p->fact.ended)
         return;
-    /* An outsider that is not wanted leaves with this sweep. */
-    if (words_maps_file(&p->words, r->file, now) && p->outsider)
-        process_want_thread(p, &s->common, r->tid, now);
+    if (words_maps_file(&p->words, r->file, now)) {
+        if (p->outsider)
+            process_want_thread(p, &s->common, r->tid, now);
+        return;
+    }
+    if (p->words.maps_at == now) /* what was read before may have changed since */
+        remember_bystander(s, r, now);
+    if (p->outsider && !p->wanted_at) { /* opened just now, and last */
+        process_free(p, &s->common);
+        s->n--;
+    }
 }
 
 /* Served before the sweep looks at anybody: facts that were handed out must not move before. */
@@ -150,6 +228,7 @@ static void emit_word(struct output *out, size_t process, struct word *w, size_t
     w->index = (int32_t)(*n)++;
     f->process = (uint32_t)process;
     f->addr = w->addr;
+    f->maybe_lock = w->maybe_lock;
     f->region = w->region;
     f->dev = w->dev;
     f->inode = w->inode;
@@ -171,8 +250,12 @@ static void emit_process(struct output *out, struct process *p, size_t i, enum s
     for (size_t k = 0; k < w->nprobed; k++)
         emit_word(out, i, w->probed[k], nwords);
     for (size_t k = 0; kind == SAMPLE_SWEEP && k < w->nwaited; k++) {
-        if (!w->waited[k]->maybe_lock)
+        if (w->waited[k]->probed)
+            continue;
+        if (w->waited[k]->maybe_lock || w->waited[k]->news)
             emit_word(out, i, w->waited[k], nwords);
+        else
+            w->waited[k]->index = -1;
     }
     p->fact.libc = p->words.libc;
     p->fact.shared = p->words.shared;
@@ -244,24 +327,46 @@ static bool proc_wants_probe(const struct source *base)
     return false;
 }
 
+/* What is told as of the last sweep. */
+static void begin_self(struct commons *c)
+{
+    c->links_left = LINKS_PER_SWEEP;
+    c->self.sweeps++;
+    c->self.unprobed = 0;
+    c->self.denied_errno = 0;
+    c->self.no_schedstat = c->self.no_memory = false;
+}
+
+/* What takes long and belongs to no moment comes first: the list of all processes, and the maps of
+ * some. Nothing that was handed out is used any more. */
+static void prepare_sweep(struct source_proc *s)
+{
+    nsec_t now = clock_mono();
+
+    begin_self(&s->common);
+    if (!s->incomplete_at)
+        s->common.self.fds_short = false;
+    drop_ended(s);
+    follow_target(s, now);
+    serve_requests(s, now);
+}
+
 static size_t proc_sweep(struct source *base, struct sample *out)
 {
     struct source_proc *s = (struct source_proc *)base;
-    nsec_t now = clock_mono();
-    int links = LINKS_PER_SWEEP;
     size_t alive = 0;
 
-    s->common.self.sweeps++;
-    drop_ended(s);
+    prepare_sweep(s);
+    nsec_t now = clock_mono();
     for (size_t i = 0; i < s->n; i++)
         words_begin(&s->procs[i]->words, now, WORDS_KEPT);
     read_all_early(s);
-    follow_target(s, now);
-    serve_requests(s, now);
     for (size_t i = 0; i < s->n; i++) {
-        process_sweep(s->procs[i], &s->common, now, &links);
+        process_sweep(s->procs[i], &s->common, now);
         alive += !s->procs[i]->fact.ended && !s->procs[i]->outsider;
     }
+    for (size_t i = 0; i < s->n; i++)
+        process_read_links(s->procs[i], &s->common, now);
     emit(s, out, SAMPLE_SWEEP, now);
     return alive;
 }
@@ -292,6 +397,7 @@ static void proc_free(struct source *base)
     for (size_t i = 0; i < s->n; i++)
         process_free(s->procs[i], &s->common);
     free(s->procs);
+    free(s->followed);
     slots_release(&s->common.slots);
     for (size_t i = 0; i < ARRAY_SIZE(s->out); i++) {
         free(s->out[i].procs);

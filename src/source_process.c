@@ -5,31 +5,35 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "procfs.h"
+#include "source_links.h"
 #include "xalloc.h"
 
 #define REFRESH_EVERY    (900 * NSEC_PER_MSEC) /* twice within the first second */
 #define OUTSIDER_KEPT    NSEC_PER_SEC          /* after the last request */
 #define NAMES_PER_SECOND 32
 #define SPLIT_PER_SECOND 32
+#define RETRY_EVERY      NSEC_PER_SEC
+#define RETRIES          2 /* a leader that has exited is refused for that alone */
 
-static struct look look_of(struct commons *s, struct process *p, nsec_t now, int *links)
+static struct look look_of(struct commons *s, struct process *p, nsec_t now)
 {
     return (struct look){
         .now = now,
         .dirfd = p->dirfd,
         .nested_pidns = p->fact.nested_pidns,
         .stopped = p->stopped,
-        .no_schedstat = p->no_schedstat,
+        .no_schedstat = p->fact.no_schedstat,
         .dead_leader = p->leader_dead ? p->fact.pid : 0,
         .abi = p->fact.abi,
         .read_memory = s->read_memory,
         .words = &p->words,
         .slots = &s->slots,
         .fds_left = &s->fds_left,
-        .links_left = links,
+        .links_left = &s->links_left,
         .self = &s->self,
     };
 }
@@ -51,17 +55,25 @@ static void read_abi(struct process *p)
 
 static void read_namespace(struct process *p)
 {
-    char buf[4096];
     struct procfs_status st;
 
-    if (procfs_slurp(p->dirfd, "status", buf, sizeof(buf)) >= 0 && procfs_parse_status(buf, &st))
+    if (procfs_read_status(p->dirfd, "status", &st) == 0)
         p->fact.nested_pidns = st.ns_levels > 1;
+}
+
+/* All 0 where it may not be seen. */
+static struct file_id read_exe(const struct process *p)
+{
+    struct stat st;
+
+    if (procfs_stat_link(p->dirfd, "exe", &st) != 0)
+        return (struct file_id){0};
+    return (struct file_id){.dev = st.st_dev, .inode = st.st_ino};
 }
 
 void process_free(struct process *p, struct commons *s)
 {
-    int links = 0;
-    struct look l = look_of(s, p, 0, &links);
+    struct look l = look_of(s, p, 0);
 
     threads_release(&p->threads, &l);
     words_release(&p->words);
@@ -70,18 +82,44 @@ void process_free(struct process *p, struct commons *s)
     free(p);
 }
 
+/* A new program is mostly another file, and mostly its stack lies elsewhere: where addresses are not
+ * randomised, only if its arguments have another length. What is not known changes nothing. */
+static bool is_other_program(struct process *p, uint64_t stack_start)
+{
+    struct file_id exe = read_exe(p), before = p->exe;
+    bool moved = p->stack_start && stack_start && stack_start != p->stack_start;
+    bool other = before.inode && exe.inode &&
+                 (exe.inode != before.inode || exe.dev != before.dev);
+
+    if (stack_start)
+        p->stack_start = stack_start;
+    if (exe.inode)
+        p->exe = exe;
+    return moved || other;
+}
+
+static void start_anew(struct process *p)
+{
+    p->fact.execs++;
+    words_release(&p->words);
+    p->words.tid = p->fact.pid; /* the only thread that lives through it */
+    threads_look_anew(&p->threads);
+    for (size_t i = 0; i < p->threads.n; i++)
+        p->threads.files[i].word = NULL;
+    read_abi(p);
+}
+
 int process_read_counters(struct process *p, struct commons *s, nsec_t now)
 {
-    char buf[1024];
     struct procfs_stat st;
+    int rc = procfs_read_stat(p->dirfd, "stat", &st);
 
-    ssize_t len = procfs_slurp(p->dirfd, "stat", buf, sizeof(buf));
-    if (len < 0)
-        return (int)len;
-    if (!procfs_parse_stat(buf, (size_t)len, &st)) {
+    if (rc == -EINVAL) {
         s->self.unreadable++;
         return 0;
     }
+    if (rc != 0)
+        return rc;
     struct process_fact *f = &p->fact;
     double tick_ns = 1e9 / (double)sysconf(_SC_CLK_TCK);
     snprintf(f->comm, sizeof(f->comm), "%.*s", COMM_LEN - 1, st.comm);
@@ -97,18 +135,8 @@ int process_read_counters(struct process *p, struct commons *s, nsec_t now)
     if (stopped != p->stopped)
         threads_look_anew(&p->threads);
     p->stopped = stopped;
-
-    /* A new program has a new stack, at a place of its own choice. */
-    if (p->stack_start && st.start_stack && st.start_stack != p->stack_start) {
-        f->execs++;
-        words_release(&p->words);
-        p->words.tid = p->fact.pid; /* the only thread that lives through it */
-        threads_look_anew(&p->threads);
-        for (size_t i = 0; i < p->threads.n; i++)
-            p->threads.files[i].word = NULL;
-        read_abi(p);
-    }
-    p->stack_start = st.start_stack;
+    if (is_other_program(p, st.start_stack))
+        start_anew(p);
     return 0;
 }
 
@@ -126,7 +154,7 @@ static void count_switches(struct process *p, const struct look *l)
         p->voluntary_part = part;
     double fresh = (double)(p->threads.switches - p->switches_seen);
     p->switches_seen = p->threads.switches;
-    if (p->no_schedstat || (fresh > 0 && p->voluntary_part < 0)) {
+    if (p->fact.no_schedstat || (fresh > 0 && p->voluntary_part < 0)) {
         p->fact.voluntary = p->fact.involuntary = -1;
         return;
     }
@@ -174,6 +202,7 @@ struct process *process_open(struct commons *s, int rootfd, pid_t pid, bool outs
     p->words.tid = pid;
     p->fact.rss_kb = p->fact.voluntary = p->fact.involuntary = -1;
     p->voluntary_part = -1;
+    p->exe = read_exe(p);
     read_abi(p);
     read_namespace(p);
     return p;
@@ -181,31 +210,32 @@ struct process *process_open(struct commons *s, int rootfd, pid_t pid, bool outs
 
 /* The kernel counts run times unless it was built or booted otherwise: then every thread, though
  * it runs, shows zeros. */
-static void check_schedstat(struct commons *s, struct process *p)
+static void check_schedstat(struct process *p)
 {
     bool any = false;
 
     for (size_t i = 0; i < p->threads.n && !any; i++)
         any = p->threads.facts[i].runs != 0 || p->threads.facts[i].run_ns != 0;
-    p->no_schedstat = p->threads.n > 0 && !any;
-    s->self.no_schedstat = p->no_schedstat;
+    p->fact.no_schedstat = p->threads.n > 0 && !any;
 }
 
-/* Of an outsider nothing is promised. */
-static void note_memory(const struct process *p, struct commons *s, int rc)
+/* What this process takes from the picture. Of an outsider nothing is promised. */
+static void note_limits(struct process *p, struct commons *s)
 {
+    p->fact.no_memory = p->words.memory_errno != 0;
+    p->fact.refused_errno = threads_refusal(&p->threads);
     if (p->outsider)
         return;
-    if (rc == -EPERM || rc == -EACCES || rc == -ENOSYS) {
-        s->self.no_memory = true;
-        s->self.denied_errno = -rc;
-    }
+    s->self.unprobed += p->words.unprobed;
+    s->self.no_schedstat |= p->fact.no_schedstat;
+    s->self.no_memory |= p->fact.no_memory;
+    if (p->fact.no_memory)
+        s->self.denied_errno = p->words.memory_errno;
 }
 
 static void end_process(struct commons *s, struct process *p)
 {
-    int links = 0;
-    struct look l = look_of(s, p, 0, &links);
+    struct look l = look_of(s, p, 0);
 
     p->fact.ended = true;
     threads_release(&p->threads, &l);
@@ -239,9 +269,19 @@ static bool list_threads(struct commons *s, struct process *p, const struct look
     return true;
 }
 
-void process_sweep(struct process *p, struct commons *s, nsec_t now, int *links)
+/* How many threads whose calls may not be read are tried again in this sweep: the whole process is
+ * mostly refused, and may be large. */
+static int retries_now(struct process *p, nsec_t now)
 {
-    struct look l = look_of(s, p, now, links);
+    if (now - p->retried_at < RETRY_EVERY)
+        return 0;
+    p->retried_at = now;
+    return RETRIES;
+}
+
+void process_sweep(struct process *p, struct commons *s, nsec_t now)
+{
+    struct look l = look_of(s, p, now);
 
     if (p->fact.ended)
         return;
@@ -263,7 +303,9 @@ void process_sweep(struct process *p, struct commons *s, nsec_t now, int *links)
         end_process(s, p);
         return;
     }
-    l = look_of(s, p, now, links);
+    int retries = retries_now(p, now);
+    l = look_of(s, p, now);
+    l.retries_left = &retries;
     threads_look(&p->threads, &l);
     /* All that were known may have made room for others since they were listed. */
     if (!find_living(p) && p->threads.stale && !p->outsider && list_threads(s, p, &l))
@@ -272,27 +314,33 @@ void process_sweep(struct process *p, struct commons *s, nsec_t now, int *links)
         end_process(s, p);
         return;
     }
-    check_schedstat(s, p);
+    check_schedstat(p);
     if (due)
         refresh_threads(p, &l);
-    note_memory(p, s, words_read_late(&p->words, s->read_memory));
+    words_read_late(&p->words, s->read_memory);
+    note_limits(p, s);
+}
+
+void process_read_links(struct process *p, struct commons *s, nsec_t now)
+{
+    struct look l = look_of(s, p, now);
+
+    links_read_rest(&p->threads, &l);
 }
 
 void process_read_early(struct process *p, struct commons *s)
 {
-    note_memory(p, s, words_read_early(&p->words, s->read_memory));
+    words_read_early(&p->words, s->read_memory);
 }
 
 void process_want_thread(struct process *p, struct commons *s, pid_t tid, nsec_t now)
 {
-    int links = 0;
-
     p->wanted_at = now;
     for (size_t i = 0; i < p->threads.n; i++) {
         if (p->threads.facts[i].tid == tid)
             return;
     }
-    struct look l = look_of(s, p, now, &links);
+    struct look l = look_of(s, p, now);
     threads_add(&p->threads, &l, tid);
 }
 

@@ -12,20 +12,31 @@
 /* What the processes of a source have in common. */
 struct commons {
     memory_reader read_memory;
-    struct slots slots;
-    long fds_left; /* descriptors that may still be kept open */
-    struct self_fact self;
+    struct slots slots; /* numbers for the threads of all processes */
+    long fds_left;      /* descriptors that may still be kept open; below 0 when even the processes
+                           themselves have taken more */
+    int links_left;     /* descriptor links that may still be read in this sweep; the source sets it
+                           anew before each */
+    struct self_fact self; /* what is told as of the last sweep begins anew with each, by the
+                              source; processes only add */
 };
 
 struct process {
-    struct process_fact fact;
+    struct process_fact fact; /* THREADS, SHARED and LIBC are filled in for each sample */
     int dirfd;
-    bool listed, outsider, stopped, leader_dead, no_schedstat;
-    bool told_end; /* a sample has said that it ended */
-    nsec_t refreshed_at, wanted_at;
-    uint64_t stack_start, switches_seen;
-    double voluntary, involuntary; /* sums so far */
-    double voluntary_part;
+    bool listed;      /* the target names it; set by the source, and always for an outsider */
+    bool outsider;    /* as in FACT */
+    bool stopped;     /* as of the last reading of its counters, as the next one */
+    bool leader_dead;
+    bool told_end;    /* a sample has said that it ended; set by the source */
+    nsec_t refreshed_at; /* when what changes slowly was read; 0: never */
+    nsec_t retried_at;   /* when threads that were refused could last be tried again */
+    nsec_t wanted_at;    /* when a thread of an outsider was last asked for; 0: never */
+    uint64_t stack_start;    /* of the program that runs; 0 unknown */
+    struct file_id exe;      /* its file; all 0 unknown */
+    uint64_t switches_seen;  /* how far THREADS.switches is split into the two sums */
+    double voluntary, involuntary; /* context switches so far */
+    double voluntary_part;   /* how they split lately, 0..1; -1 unknown */
     struct threads threads;
     struct words words;
 };
@@ -43,9 +54,13 @@ int process_refusal(const struct process *p);
 /* Reads the lock words that are known, before the threads are looked at. */
 void process_read_early(struct process *p, struct commons *s);
 
-/* Looks at the threads and their words; marks the process as ended when it is. At most *LINKS links
- * of descriptors are read. */
-void process_sweep(struct process *p, struct commons *s, nsec_t now, int *links);
+/* Looks at the threads and their words. Marks the process as ended when it is, or when nobody wants
+ * it any more; then its threads, words and descriptors are gone, and it does nothing until it is
+ * freed, which is to be when a sample has told its end. */
+void process_sweep(struct process *p, struct commons *s, nsec_t now);
+
+/* After process_sweep() of all: reads what is only for show, while there are LINKS_LEFT. */
+void process_read_links(struct process *p, struct commons *s, nsec_t now);
 
 /* Adds thread TID of an outsider, which is kept for a while. */
 void process_want_thread(struct process *p, struct commons *s, pid_t tid, nsec_t now);

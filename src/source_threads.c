@@ -10,11 +10,12 @@
 #include <unistd.h>
 
 #include "procfs.h"
+#include "source_links.h"
 #include "xalloc.h"
 
 #define LIST_EVERY   NSEC_PER_SEC
-#define LINK_TRUSTED NSEC_PER_SEC /* a descriptor's link is believed for so long */
 #define NAME_SETTLES NSEC_PER_SEC /* a thread names itself right after it starts */
+#define RETRY_EVERY  NSEC_PER_SEC /* of a call that may not be read */
 
 static uint32_t slot_take(struct slots *s)
 {
@@ -53,21 +54,25 @@ static ssize_t read_task_file(const struct look *l, pid_t tid, const char *file,
     return procfs_slurp(l->dirfd, path, buf, size);
 }
 
-/* Opens a file to be kept, as long as descriptors last. */
+static bool is_short(int fd)
+{
+    return fd == -EMFILE || fd == -ENFILE;
+}
+
+/* Opens a file to be kept, as long as descriptors last. Returns it, or -errno. */
 static int open_kept(const struct look *l, pid_t tid, const char *file)
 {
     char path[64];
+    int fd = -EMFILE;
 
-    if (*l->fds_left <= 0) {
-        l->self->fds_short = true;
-        return -1;
-    }
     task_path(path, sizeof(path), tid, file);
-    int fd = openat(l->dirfd, path, O_RDONLY | O_CLOEXEC);
+    if (*l->fds_left > 0) {
+        fd = openat(l->dirfd, path, O_RDONLY | O_CLOEXEC);
+        fd = fd < 0 ? -errno : fd;
+    }
     if (fd >= 0)
         (*l->fds_left)--;
-    else if (errno == EMFILE || errno == ENFILE)
-        l->self->fds_short = true;
+    l->self->fds_short |= is_short(fd);
     return fd;
 }
 
@@ -79,21 +84,40 @@ static void close_kept(const struct look *l, int fd)
     (*l->fds_left)++;
 }
 
-static ssize_t read_kept(const struct look *l, int fd, pid_t tid, const char *file, char *buf,
+/* Keeps *FD open when it could not be before. */
+static ssize_t read_kept(const struct look *l, int *fd, pid_t tid, const char *file, char *buf,
                          size_t size)
 {
-    return fd >= 0 ? procfs_reread(fd, buf, size) : read_task_file(l, tid, file, buf, size);
+    if (*fd < 0)
+        *fd = open_kept(l, tid, file);
+    if (*fd >= 0)
+        return procfs_reread(*fd, buf, size);
+    return is_short(*fd) ? read_task_file(l, tid, file, buf, size) : *fd;
+}
+
+static int read_task_status(const struct look *l, pid_t tid, struct procfs_status *out)
+{
+    char path[64];
+
+    task_path(path, sizeof(path), tid, "status");
+    return procfs_read_status(l->dirfd, path, out);
+}
+
+static int read_task_stat(const struct look *l, pid_t tid, struct procfs_stat *out)
+{
+    char path[64];
+
+    task_path(path, sizeof(path), tid, "stat");
+    return procfs_read_stat(l->dirfd, path, out);
 }
 
 static pid_t ns_tid(const struct look *l, pid_t tid)
 {
-    char buf[4096];
     struct procfs_status st;
 
     if (!l->nested_pidns)
         return tid;
-    if (read_task_file(l, tid, "status", buf, sizeof(buf)) < 0 ||
-        !procfs_parse_status(buf, &st) || st.ns_levels < 1)
+    if (read_task_status(l, tid, &st) != 0 || st.ns_levels < 1)
         return 0;
     return st.ns_pid[st.ns_levels - 1];
 }
@@ -105,15 +129,11 @@ static void copy_comm(char *dst, const char *src)
 
 int threads_add(struct threads *t, const struct look *l, pid_t tid)
 {
-    char buf[1024];
     struct procfs_stat st;
+    int rc = read_task_stat(l, tid, &st);
 
-    ssize_t len = read_task_file(l, tid, "stat", buf, sizeof(buf));
-    if (len < 0)
-        return (int)len;
-    if (!procfs_parse_stat(buf, (size_t)len, &st))
-        return -EINVAL;
-
+    if (rc != 0)
+        return rc;
     t->facts = xgrow(t->facts, &t->cap, t->n + 1, sizeof(*t->facts));
     t->files = xgrow(t->files, &t->files_cap, t->n + 1, sizeof(*t->files));
     struct thread_fact *f = &t->facts[t->n];
@@ -131,7 +151,6 @@ int threads_add(struct threads *t, const struct look *l, pid_t tid)
         .schedstat = open_kept(l, tid, "schedstat"),
         .syscall = open_kept(l, tid, "syscall"),
         .named_at = l->now,
-        .mark = t->listing,
     };
     t->n++;
     return 0;
@@ -155,7 +174,7 @@ static int compare_fact_tid(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Marks the threads that are known already and adds the others of IDS (sorted here). */
+/* Adds those of IDS (sorted here) that are not known yet. */
 static void merge(struct threads *t, const struct look *l, pid_t *ids, size_t n)
 {
     bool *known = xcalloc(n, sizeof(*known));
@@ -163,10 +182,8 @@ static void merge(struct threads *t, const struct look *l, pid_t *ids, size_t n)
     qsort(ids, n, sizeof(*ids), compare_fact_tid);
     for (size_t i = 0; i < t->n; i++) {
         const pid_t *hit = bsearch(&t->facts[i].tid, ids, n, sizeof(*ids), compare_fact_tid);
-        if (hit) {
+        if (hit)
             known[hit - ids] = true;
-            t->files[i].mark = t->listing;
-        }
     }
     for (size_t i = 0; i < n; i++) {
         int rc = known[i] ? 0 : threads_add(t, l, ids[i]);
@@ -194,14 +211,7 @@ ssize_t threads_list(struct threads *t, const struct look *l)
         return (ssize_t)t->n;
     ssize_t n = procfs_list_ids(l->dirfd, "task", &ids, &cap);
     if (n > 0) {
-        t->listing++;
         merge(t, l, ids, (size_t)n);
-        for (size_t i = t->n; i-- > 0;) {
-            if (t->files[i].mark != t->listing) {
-                remove_at(t, l, i);
-                l->self->vanished++;
-            }
-        }
         t->links = links;
         t->listed_at = l->now;
         t->stale = false;
@@ -210,81 +220,24 @@ ssize_t threads_list(struct threads *t, const struct look *l)
     return n <= 0 ? n : (ssize_t)t->n;
 }
 
-static bool has_prefix(const char *s, const char *prefix)
-{
-    return strncmp(s, prefix, strlen(prefix)) == 0;
-}
-
-static enum fd_kind fd_kind_of(const char *path)
-{
-    static const struct {
-        const char *prefix;
-        enum fd_kind kind;
-    } kinds[] = {
-        {"socket:", FD_SOCKET},   {"pipe:", FD_PIPE},      {"anon_inode:", FD_EVENT},
-        {"/dev/pts/", FD_TTY},    {"/dev/tty", FD_TTY},    {"/dev/console", FD_TTY},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-        if (has_prefix(path, kinds[i].prefix))
-            return kinds[i].kind;
-    }
-    return path[0] == '/' ? FD_FILE : FD_UNKNOWN;
-}
-
-/* A FIFO has a path like a file. To ask for its type would ask its file system, which may hang;
- * the kernel function it sleeps in tells as well. */
-static bool is_fifo(const struct look *l, pid_t tid)
-{
-    char wchan[64];
-
-    return read_task_file(l, tid, "wchan", wchan, sizeof(wchan)) >= 0 &&
-           (has_prefix(wchan, "anon_pipe_") || has_prefix(wchan, "pipe_"));
-}
-
-static void resolve_fd(struct thread_fact *f, struct thread_files *k, const struct look *l)
-{
-    char rel[64], path[4096];
-    int fd = (int)f->arg[0];
-
-    if (f->fd == fd && f->fd_path && l->now - k->linked_at < LINK_TRUSTED)
-        return;
-    f->fd = fd;
-    f->fd_kind = FD_UNKNOWN;
-    free(k->fd_path);
-    f->fd_path = k->fd_path = NULL;
-    if (*l->links_left <= 0)
-        return;
-    (*l->links_left)--;
-    k->linked_at = l->now;
-    snprintf(rel, sizeof(rel), "task/%d/fd/%d", f->tid, fd);
-    if (procfs_readlink(l->dirfd, rel, path, sizeof(path)) < 0)
-        return;
-    f->fd_path = k->fd_path = xstrdup(path);
-    f->fd_kind = fd_kind_of(path);
-    if (f->fd_kind == FD_FILE && is_fifo(l, f->tid))
-        f->fd_kind = FD_PIPE;
-}
-
-/* Whether the link could not be read when the thread fell asleep, and may be asked for now. */
-static bool lacks_link(const struct thread_fact *f, const struct thread_files *k,
-                       const struct look *l)
-{
-    return f->fd >= 0 && !f->fd_path && l->now - k->linked_at >= LINK_TRUSTED;
-}
-
-static void no_fd(struct thread_fact *f)
-{
-    f->fd = -1;
-    f->fd_kind = FD_UNKNOWN;
-    f->fd_path = NULL;
-}
+/* One look -------------------------------------------------------------------------------- */
 
 /* restart_syscall says nothing about what is restarted: the same arguments as before, or the
  * kernel function it sleeps in, do. Names drift between kernels, so only prefixes count. */
 static enum call restarted(const struct look *l, const struct thread_fact *before, pid_t tid,
                            const struct procfs_syscall *now)
 {
+    static const struct {
+        const char *prefix;
+        enum call call;
+    } by_wchan[] = {
+        {"futex", CALL_futex},
+        {"hrtimer_nanosleep", CALL_nanosleep},
+        {"do_nanosleep", CALL_nanosleep},
+        {"poll_schedule", CALL_poll},
+        {"do_sys_poll", CALL_poll},
+        {"do_poll", CALL_poll},
+    };
     char wchan[64];
 
     if (before->call != CALL_OTHER && before->call != CALL_restart_syscall &&
@@ -292,13 +245,10 @@ static enum call restarted(const struct look *l, const struct thread_fact *befor
         return before->call;
     if (read_task_file(l, tid, "wchan", wchan, sizeof(wchan)) < 0)
         return CALL_restart_syscall;
-    if (has_prefix(wchan, "futex"))
-        return CALL_futex;
-    if (has_prefix(wchan, "hrtimer_nanosleep") || has_prefix(wchan, "do_nanosleep"))
-        return CALL_nanosleep;
-    if (has_prefix(wchan, "poll_schedule") || has_prefix(wchan, "do_sys_poll") ||
-        has_prefix(wchan, "do_poll"))
-        return CALL_poll;
+    for (size_t i = 0; i < ARRAY_SIZE(by_wchan); i++) {
+        if (strncmp(wchan, by_wchan[i].prefix, strlen(by_wchan[i].prefix)) == 0)
+            return by_wchan[i].call;
+    }
     return CALL_restart_syscall;
 }
 
@@ -341,9 +291,9 @@ static void take_call(struct thread_fact *f, struct thread_files *k, const struc
             k->word = words_note(l->words, &f->futex, l->now);
     }
     if (syscalls_has_fd(call) && (int)f->arg[0] >= 0)
-        resolve_fd(f, k, l);
+        links_take(f, k, l);
     else
-        no_fd(f);
+        links_none(f);
 }
 
 static enum seen seen_as(const struct procfs_syscall *sc)
@@ -364,36 +314,72 @@ static void in_no_call(struct thread_fact *f, struct thread_files *k)
 {
     k->word = NULL;
     f->futex.addr = 0;
-    no_fd(f);
+    links_none(f);
 }
 
-static void note_failure(struct thread_fact *f, const struct look *l, ssize_t err)
+static bool is_refusal(ssize_t err)
 {
+    return err == -EPERM || err == -EACCES;
+}
+
+/* What may not be read is tried again now and then only. */
+static bool may_try(const struct thread_files *k, const struct look *l)
+{
+    if (!k->refused)
+        return true;
+    if (*l->retries_left <= 0 || l->now - k->refused_at < RETRY_EVERY)
+        return false;
+    (*l->retries_left)--;
+    return true;
+}
+
+static void not_readable(struct thread_fact *f, struct thread_files *k, const struct look *l,
+                         int error)
+{
+    in_no_call(f, k);
+    if (f->tid == l->dead_leader) { /* its files belong to root now */
+        f->seen = SEEN_DEAD;
+        return;
+    }
     f->seen = SEEN_UNREADABLE;
     f->since = 0;
-    l->self->unreadable++;
-    l->self->denied_errno = (int)-err;
+    l->self->denied_errno = error;
+}
+
+static void note_failure(struct thread_fact *f, struct thread_files *k, const struct look *l,
+                         int error)
+{
+    not_readable(f, k, l, error);
+    l->self->unreadable += f->seen == SEEN_UNREADABLE;
+    if (is_refusal(-error)) {
+        k->refused = error;
+        k->refused_at = l->now;
+    }
 }
 
 /* Reads the call anew. Returns false when the thread is gone. */
-static bool look_fresh(struct thread_fact *f, struct thread_files *k, const struct look *l)
+static bool look_fresh(struct threads *t, size_t i, const struct look *l)
 {
+    struct thread_fact *f = &t->facts[i];
+    struct thread_files *k = &t->files[i];
     char buf[256];
     struct procfs_syscall sc;
 
     f->fresh = true;
     f->word = -1;
-    ssize_t len = read_kept(l, k->syscall, f->tid, "syscall", buf, sizeof(buf));
+    if (!may_try(k, l)) {
+        not_readable(f, k, l, k->refused);
+        return true;
+    }
+    ssize_t len = read_kept(l, &k->syscall, f->tid, "syscall", buf, sizeof(buf));
     if (is_gone(len))
         return false;
     if (len < 0 || !procfs_parse_syscall(buf, &sc)) {
-        in_no_call(f, k);
-        if (f->tid == l->dead_leader) /* its files belong to root now */
-            f->seen = SEEN_DEAD;
-        else
-            note_failure(f, l, len < 0 ? len : -EINVAL);
+        note_failure(f, k, l, len < 0 ? (int)-len : EINVAL);
         return true;
     }
+    t->permitted |= k->refused != 0;
+    k->refused = 0;
     enum seen seen = seen_as(&sc);
     if (seen == SEEN_CALL)
         take_call(f, k, l, &sc);
@@ -423,7 +409,7 @@ static bool look_one(struct threads *t, size_t i, const struct look *l)
     char buf[128];
     struct procfs_schedstat ss = {0};
 
-    ssize_t len = read_kept(l, k->schedstat, f->tid, "schedstat", buf, sizeof(buf));
+    ssize_t len = read_kept(l, &k->schedstat, f->tid, "schedstat", buf, sizeof(buf));
     if (is_gone(len))
         return false;
     bool have = len >= 0 && procfs_parse_schedstat(buf, &ss);
@@ -435,8 +421,6 @@ static bool look_one(struct threads *t, size_t i, const struct look *l)
         f->runq_ns = ss.wait_ns;
         if (k->word)
             words_wait(l->words, k->word, l->now);
-        if (lacks_link(f, k, l))
-            resolve_fd(f, k, l);
         return true;
     }
     if (have) {
@@ -446,30 +430,57 @@ static bool look_one(struct threads *t, size_t i, const struct look *l)
         f->runq_ns = ss.wait_ns;
         f->runs = ss.runs;
     }
-    return look_fresh(f, k, l);
+    return look_fresh(t, i, l);
+}
+
+static void vanish(struct threads *t, const struct look *l, size_t i)
+{
+    remove_at(t, l, i);
+    l->self->vanished++;
+    t->stale = true;
 }
 
 void threads_look(struct threads *t, const struct look *l)
 {
     for (size_t i = t->n; i-- > 0;) {
         if (look_one(t, i, l))
-            continue;
-        remove_at(t, l, i);
-        l->self->vanished++;
-        t->stale = true;
+            links_read_first(t, i, l);
+        else
+            vanish(t, l, i);
     }
+    for (size_t i = 0; t->permitted && i < t->n; i++)
+        t->files[i].refused = 0;
+    t->permitted = false;
 }
 
-static void rename_one(struct thread_fact *f, struct thread_files *k, const struct look *l)
+int threads_refusal(const struct threads *t)
 {
-    char buf[64];
+    int error = 0;
 
-    ssize_t len = read_task_file(l, f->tid, "comm", buf, sizeof(buf));
-    if (len <= 0)
-        return;
-    buf[len - 1] = '\0'; /* the newline that the kernel adds; the name may hold others */
-    copy_comm(f->comm, buf);
+    for (size_t i = 0; i < t->n; i++) {
+        if (t->facts[i].seen == SEEN_DEAD)
+            continue;
+        if (!t->files[i].refused)
+            return 0;
+        error = t->files[i].refused;
+    }
+    return error;
+}
+
+/* Slow changes ---------------------------------------------------------------------------- */
+
+/* Returns false when the TID is another thread's now: where its files are not kept open, the run
+ * count need not have told. */
+static bool rename_one(struct thread_fact *f, struct thread_files *k, const struct look *l)
+{
+    struct procfs_stat st;
+
     k->named_at = l->now;
+    k->name_settled = true;
+    if (read_task_stat(l, f->tid, &st) != 0)
+        return true; /* the next look finds out why */
+    copy_comm(f->comm, st.comm);
+    return st.start_ticks == f->start_ticks;
 }
 
 /* Young threads first, as names settle soon after the start; later changes wait their turn. */
@@ -486,11 +497,11 @@ void threads_rename(struct threads *t, const struct look *l, int many)
 {
     int left = many;
 
-    for (size_t i = 0; i < t->n && left > 0; i++) {
+    for (size_t i = t->n; i-- > 0 && left > 0;) {
         if (!name_is_due(t, &t->files[i], l->now, many))
             continue;
-        rename_one(&t->facts[i], &t->files[i], l);
-        t->files[i].name_settled = true;
+        if (!rename_one(&t->facts[i], &t->files[i], l))
+            vanish(t, l, i);
         left--;
     }
 }
@@ -499,11 +510,9 @@ void threads_rename(struct threads *t, const struct look *l, int many)
 static void ask_switches(const struct thread_fact *f, struct thread_files *k, const struct look *l,
                          int64_t *voluntary, int64_t *all)
 {
-    char buf[4096];
     struct procfs_status st;
 
-    if (read_task_file(l, f->tid, "status", buf, sizeof(buf)) < 0 ||
-        !procfs_parse_status(buf, &st) || st.voluntary < 0)
+    if (read_task_status(l, f->tid, &st) != 0 || st.voluntary < 0)
         return;
     if (k->asked_runs) {
         *voluntary += st.voluntary - k->voluntary;

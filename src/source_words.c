@@ -1,5 +1,6 @@
 #include "source_words.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,10 @@
 #include "xalloc.h"
 
 #define MAPS_MIN_AGE  NSEC_PER_SEC /* at most one reading a second */
-#define MAX_PROBED    512          /* words of one process that probes read */
+#define MAPS_SHARE    100 /* a reading may take one part in this many of the time between two */
+#define CHOOSE_EVERY  NSEC_PER_SEC
+#define STILL_WANTED  (10 * NSEC_PER_SEC) /* the time over which utilisation is told */
+#define NEWS_SWEEPS   2
 
 /* The largest value that a glibc rwlock or timed mutex is waited for with (case "reader lets a
  * queued writer go first", one reader). Larger ones in that call are TIDs: pthread_join. */
@@ -23,8 +27,17 @@ static bool may_be_lock(const struct futex_wait *f, enum region region)
     if (f->cmd == FUTEX_WAIT_REQUEUE_PI || f->words > 1)
         return false;
     if (f->cmd == FUTEX_WAIT_BITSET && f->realtime && !f->is_private)
-        return region == REGION_SHARED || (f->val > 0 && f->val <= MAX_LOCK_VAL);
+        return f->val != 0 && (region == REGION_SHARED || f->val <= MAX_LOCK_VAL);
     return f->val != 0;
+}
+
+/* What mutexes (2; the top bit beside an owner or a count) and glibc's rwlocks (2, 3) write when
+ * others wait. Sequence numbers seldom look like that, and parked threads wait for 0 or -1. */
+static bool is_contended(const struct futex_wait *f)
+{
+    return f->cmd == FUTEX_LOCK_PI || f->cmd == FUTEX_LOCK_PI2 || f->val == 2 ||
+           (f->val == 3 && f->cmd == FUTEX_WAIT_BITSET) ||
+           (f->val & FUTEX_WAITERS && f->val != UINT32_MAX);
 }
 
 static enum libc_kind find_libc(const struct maps *m)
@@ -46,11 +59,13 @@ static enum libc_kind find_libc(const struct maps *m)
 
 static void reload_maps(struct words *w, nsec_t now)
 {
-    if (w->maps_at && now - w->maps_at < MAPS_MIN_AGE)
+    if (now < w->maps_next)
         return;
+    nsec_t begin = clock_thread_cpu();
     w->maps_at = now;
     if (maps_load(&w->maps, w->dirfd, w->tid) == 0)
         w->libc = find_libc(&w->maps);
+    w->maps_next = now + MAX(MAPS_MIN_AGE, MAPS_SHARE * (clock_thread_cpu() - begin));
 }
 
 static enum region region_of(const struct map_entry *e)
@@ -96,6 +111,24 @@ bool words_maps_file(struct words *w, struct file_id file, nsec_t now)
     return false;
 }
 
+static void probe_word(struct words *w, struct word *word)
+{
+    word->probed = true;
+    w->probed = xgrow(w->probed, &w->probed_cap, w->nprobed + 1, sizeof(*w->probed));
+    w->probed[w->nprobed++] = word;
+}
+
+static void take_for_lock(struct words *w, struct word *word)
+{
+    word->maybe_lock = true;
+    if (word->probed)
+        return;
+    if (w->nprobed < MAX_PROBED)
+        probe_word(w, word);
+    else
+        w->crowded = true;
+}
+
 static void locate(struct words *w, struct word *word, nsec_t now)
 {
     const struct map_entry *e = maps_find(&w->maps, word->addr);
@@ -111,8 +144,12 @@ static void locate(struct words *w, struct word *word, nsec_t now)
     word->inode = e->inode;
     word->offset = e->offset + (word->addr - e->start);
     word->path = e->module[0] == '/' ? xstrdup(e->module) : NULL;
-    if (word->region == REGION_SHARED)
-        know_shared(w, (struct file_id){.dev = e->dev, .inode = e->inode});
+    word->news = NEWS_SWEEPS;
+    if (word->region != REGION_SHARED)
+        return;
+    know_shared(w, (struct file_id){.dev = e->dev, .inode = e->inode});
+    if (word->lock_if_shared)
+        take_for_lock(w, word);
 }
 
 struct word *words_note(struct words *w, const struct futex_wait *f, nsec_t now)
@@ -125,13 +162,17 @@ struct word *words_note(struct words *w, const struct futex_wait *f, nsec_t now)
         word->addr = f->addr;
         HASH_ADD(hh, w->by_addr, addr, sizeof(word->addr), word);
     }
-    if (!word->maybe_lock && may_be_lock(f, word->region) && w->nprobed < MAX_PROBED) {
-        word->maybe_lock = true;
-        w->probed = xgrow(w->probed, &w->probed_cap, w->nprobed + 1, sizeof(*w->probed));
-        w->probed[w->nprobed++] = word;
-    }
     word->has_late = false; /* somebody came: what was read before is no longer true */
+    word->news = NEWS_SWEEPS;
+    word->came_at = now;
     words_wait(w, word, now);
+    /* Only now is it known where it lies. */
+    if (may_be_lock(f, word->region)) {
+        word->contended |= is_contended(f);
+        take_for_lock(w, word);
+    } else {
+        word->lock_if_shared |= may_be_lock(f, REGION_SHARED);
+    }
     return word;
 }
 
@@ -153,9 +194,9 @@ struct window_items {
     struct remote_item part[3]; /* before, the word's page, behind */
 };
 
-static void window_plan(const struct word *word, struct word_view *view, struct window_items *out)
+static void window_plan(uint64_t page, const struct word *word, struct word_view *view,
+                        struct window_items *out)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t lo = word->addr - WORD_BEFORE, hi = word->addr + WORD_AFTER;
     uint64_t plo = word->addr & ~(page - 1), phi = plo + page;
     /* At either end of the address space there is no word: nothing is asked for. */
@@ -183,66 +224,151 @@ static void window_take(const struct window_items *w, struct word_view *view)
         view->hi = (uint8_t)(view->hi + w->part[2].got);
 }
 
-/* Reads the windows of the N words in LIST, LATE or early ones, in one batch. */
-static int read_words(struct word **list, size_t n, pid_t tid, memory_reader read, bool late)
+static void note_refusal(struct words *w, int rc)
 {
-    if (n == 0)
-        return 0;
-    struct window_items *plan = xcalloc(n, sizeof(*plan));
-    struct remote_item *items = xcalloc(n * 3, sizeof(*items));
+    if (rc == -EPERM || rc == -EACCES || rc == -ENOSYS)
+        w->memory_errno = -rc;
+    else if (rc >= 0)
+        w->memory_errno = 0;
+}
+
+static struct word_view *view_of(struct word *word, bool late)
+{
+    return late ? &word->late : &word->early;
+}
+
+/* Puts the parts of the N windows that are not empty in a row. Returns how many. */
+static size_t plan_batch(struct word_batch *b, struct word **list, size_t n, bool late)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     size_t k = 0;
 
+    b->plan = xgrow(b->plan, &b->plan_cap, n, sizeof(*b->plan));
+    b->items = xgrow(b->items, &b->items_cap, n * 3, sizeof(*b->items));
     for (size_t i = 0; i < n; i++) {
-        window_plan(list[i], late ? &list[i]->late : &list[i]->early, &plan[i]);
+        window_plan(page, list[i], view_of(list[i], late), &b->plan[i]);
         for (int p = 0; p < 3; p++) {
-            if (plan[i].part[p].len)
-                items[k++] = plan[i].part[p];
+            if (b->plan[i].part[p].len)
+                b->items[k++] = b->plan[i].part[p];
         }
     }
-    int rc = read(tid, items, k);
+    return k;
+}
+
+/* Reads the windows of the N words in LIST, LATE or early ones, in one batch. */
+static int read_words(struct words *w, struct word **list, size_t n, memory_reader read, bool late)
+{
+    struct word_batch *b = &w->batch;
+    size_t k = plan_batch(b, list, n, late);
+
+    int rc = k ? read(w->tid, b->items, k) : 0;
+    if (k)
+        note_refusal(w, rc);
     k = 0;
     for (size_t i = 0; i < n; i++) {
         for (int p = 0; p < 3; p++) {
-            if (plan[i].part[p].len)
-                plan[i].part[p].got = items[k++].got;
+            if (b->plan[i].part[p].len)
+                b->plan[i].part[p].got = b->items[k++].got;
         }
-        window_take(&plan[i], late ? &list[i]->late : &list[i]->early);
+        window_take(&b->plan[i], view_of(list[i], late));
     }
-    free(plan);
-    free(items);
     return rc < 0 ? rc : 0;
 }
 
 int words_read_early(struct words *w, memory_reader read)
 {
-    int rc = read_words(w->probed, w->nprobed, w->tid, read, false);
+    int rc = read_words(w, w->probed, w->nprobed, read, false);
 
     for (size_t i = 0; i < w->nprobed; i++)
         w->probed[i]->has_early = true;
     return rc;
 }
 
-int words_read_late(struct words *w, memory_reader read)
+/* Which words are probed -------------------------------------------------------------- */
+
+/* For qsort: the word that is to be probed first comes first. Among locks that others wait for,
+ * those that are probed stay, for a utilisation needs many looks, and looks that end with the
+ * waiters would show it too high. */
+static int compare_claims(const void *a, const void *b)
 {
-    struct word **list = xcalloc(w->nwaited, sizeof(struct word *));
+    const struct word *x = *(struct word *const *)a, *y = *(struct word *const *)b;
+
+    if (x->contended != y->contended)
+        return x->contended ? -1 : 1;
+    if (x->contended && x->probed != y->probed)
+        return x->probed ? -1 : 1;
+    return (x->came_at < y->came_at) - (x->came_at > y->came_at);
+}
+
+static void choose(struct words *w)
+{
+    struct word_batch *b = &w->batch;
     size_t n = 0;
 
+    b->list = xgrow(b->list, &b->list_cap, w->nprobed + w->nwaited, sizeof(*b->list));
+    for (size_t i = 0; i < w->nprobed; i++) {
+        /* One that is not wanted any more makes room. */
+        w->probed[i]->contended &= w->now - w->probed[i]->last_waited < STILL_WANTED;
+        b->list[n++] = w->probed[i];
+    }
+    for (size_t i = 0; i < w->nwaited; i++) {
+        if (w->waited[i]->maybe_lock && !w->waited[i]->probed)
+            b->list[n++] = w->waited[i];
+    }
+    qsort(b->list, n, sizeof(*b->list), compare_claims);
+    w->nprobed = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i < MAX_PROBED)
+            probe_word(w, b->list[i]);
+        else
+            b->list[i]->probed = b->list[i]->has_early = false;
+    }
+}
+
+static uint32_t count_unprobed(const struct words *w)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < w->nwaited; i++)
+        n += w->waited[i]->maybe_lock && !w->waited[i]->probed;
+    return n;
+}
+
+static void settle_probed(struct words *w)
+{
+    w->unprobed = count_unprobed(w);
+    if (!w->unprobed || (!w->crowded && w->now - w->chosen_at < CHOOSE_EVERY))
+        return;
+    w->crowded = false;
+    w->chosen_at = w->now;
+    choose(w);
+    w->unprobed = count_unprobed(w);
+}
+
+int words_read_late(struct words *w, memory_reader read)
+{
+    struct word_batch *b = &w->batch;
+    size_t n = 0;
+
+    settle_probed(w);
+    b->list = xgrow(b->list, &b->list_cap, w->nwaited, sizeof(*b->list));
     /* A waiter that has slept on since the last sweep keeps its word's neighbourhood as it was,
      * unless the word may be a lock, whose owner changes without that waiter. */
     for (size_t i = 0; i < w->nwaited; i++) {
         if (w->waited[i]->maybe_lock || !w->waited[i]->has_late)
-            list[n++] = w->waited[i];
+            b->list[n++] = w->waited[i];
     }
-    int rc = read_words(list, n, w->tid, read, true);
+    int rc = read_words(w, b->list, n, read, true);
     for (size_t i = 0; i < n; i++)
-        list[i]->has_late = true;
-    free(list);
+        b->list[i]->has_late = true;
     return rc;
 }
 
+/* Life --------------------------------------------------------------------------------- */
+
 static void drop(struct words *w, struct word *word)
 {
-    for (size_t i = 0; word->maybe_lock && i < w->nprobed; i++) {
+    for (size_t i = 0; word->probed && i < w->nprobed; i++) {
         if (w->probed[i] == word)
             w->probed[i--] = w->probed[--w->nprobed];
     }
@@ -268,9 +394,12 @@ static void prune(struct words *w, nsec_t now, nsec_t keep)
 
 void words_begin(struct words *w, nsec_t now, nsec_t keep)
 {
+    w->now = now;
     prune(w, now, keep);
-    for (size_t i = 0; i < w->nwaited; i++)
+    for (size_t i = 0; i < w->nwaited; i++) {
         w->waited[i]->waiters = 0;
+        w->waited[i]->news -= w->waited[i]->news > 0;
+    }
     w->nwaited = 0;
     for (size_t i = 0; i < w->nprobed; i++)
         w->probed[i]->has_early = false;
@@ -287,6 +416,9 @@ void words_release(struct words *w)
     free(w->waited);
     free(w->probed);
     free(w->shared);
+    free(w->batch.list);
+    free(w->batch.plan);
+    free(w->batch.items);
     maps_release(&w->maps);
     *w = (struct words){.dirfd = w->dirfd, .tid = w->tid};
 }

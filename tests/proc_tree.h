@@ -93,6 +93,17 @@ static inline void tree_thread(const struct tree *t, int pid, int tid, unsigned 
     tree_put(t, rel, "worker\n");
 }
 
+/* A kernel's file that is kept open tells that its thread is gone; here a count that falls does. */
+static inline void tree_end_thread(const struct tree *t, int pid, int tid)
+{
+    char rel[96];
+
+    snprintf(rel, sizeof(rel), "%d/task/%d/schedstat", pid, tid);
+    tree_put(t, rel, "0 0 0\n");
+    snprintf(rel, sizeof(rel), "%d/task/%d", pid, tid);
+    tree_remove(t, rel);
+}
+
 static inline void tree_process(const struct tree *t, int pid, char state)
 {
     char dir[32], rel[48];

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -12,6 +13,9 @@
 #include "../src/batch.h"
 #include "../src/err.h"
 #include "source_child.h"
+
+/* So many that a snapshot does not fit into the smallest pipe. */
+#define WAITERS 64
 
 /*
  * Each test starts a runner, a process that calls batch_run() on children of its own with its
@@ -43,7 +47,7 @@ static int be_target(struct room *r)
 
     prctl(PR_SET_NAME, name);
     pthread_mutex_lock(&mutex);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < WAITERS; i++)
         room_thread(r, i, wait_mutex);
     return be_ready(r);
 }
@@ -51,7 +55,6 @@ static int be_target(struct room *r)
 /* In the runner. */
 static int watch_and_run(struct room *r, const struct plan *plan)
 {
-    struct column_set columns;
     pid_t pids[2];
     char err[256];
     int status;
@@ -73,8 +76,8 @@ static int watch_and_run(struct room *r, const struct plan *plan)
         return 90;
     }
     struct batch_config batch = plan->batch;
-    column_set_default(&columns, 80, false);
-    batch.style = (struct text_style){.columns = &columns, .sort = COL_AVG10, .ascii = true};
+    batch.sort = COL_AVG10;
+    batch.ascii = true;
     atomic_store(&r->ready, 1);
     status = batch_run(m, &batch);
     atomic_store(&r->go, 1); /* it came back: it was not killed */
@@ -273,8 +276,8 @@ static void test_all_targets_end(void **state UNUSED)
     free(errors);
 }
 
-/* Until batch_run() blocks it to read it in peace, the signal would kill. */
-static void await_blocked(pid_t pid, int sig)
+/* Until batch_run() catches it, the signal would kill. */
+static void await_caught(pid_t pid, int sig)
 {
     unsigned long long mask = 0;
     char path[64], line[256];
@@ -283,7 +286,7 @@ static void await_blocked(pid_t pid, int sig)
     while (!(mask & 1ULL << (sig - 1))) {
         FILE *f = fopen(path, "r");
         assert_non_null(f);
-        while (fgets(line, sizeof(line), f) && sscanf(line, "SigBlk: %llx", &mask) != 1)
+        while (fgets(line, sizeof(line), f) && sscanf(line, "SigCgt: %llx", &mask) != 1)
             continue;
         fclose(f);
     }
@@ -299,13 +302,95 @@ static void test_signals(void **state UNUSED)
         char *errors;
 
         await_value(&r.room->ready);
-        await_blocked(r.pid, SIGTERM);
+        await_caught(r.pid, signals[i]);
         kill(r.pid, signals[i]);
         await_value(&r.room->go);
         free(read_all(r.out));
         assert_int_equal(finish(&r, &errors), EXIT_OK);
         assert_string_equal(errors, "");
         free(errors);
+    }
+}
+
+/* Waits until nothing more fits into the pipe for a while. */
+static void await_stall(int fd)
+{
+    nsec_t end = clock_mono() + PATIENCE, since = clock_mono();
+    int before = -1, now;
+
+    while (clock_mono() - since < 300 * NSEC_PER_MSEC) {
+        assert_int_equal(ioctl(fd, FIONREAD, &now), 0);
+        if (now != before || now == 0)
+            since = clock_mono();
+        before = now;
+        assert_true(clock_mono() < end);
+        nap();
+    }
+}
+
+/* Its reader is there but does not read: it ends all the same, and is not killed. */
+static void check_stalled(bool json, int sig)
+{
+    struct plan plan = {.batch = {.json = json}, .targets = 1, .delay = NSEC_PER_MSEC};
+    struct runner r = run(&plan);
+    char *errors;
+
+    assert_true(fcntl(r.out, F_SETPIPE_SZ, 4096) >= 4096);
+    await_stall(r.out);
+    kill(r.pid, sig);
+    await_value(&r.room->go);
+    assert_int_equal(finish(&r, &errors), EXIT_OK);
+    assert_string_equal(errors, "");
+    free(errors);
+}
+
+static void test_reader_stalls(void **state UNUSED)
+{
+    check_stalled(true, SIGTERM);
+    check_stalled(false, SIGINT);
+    check_stalled(true, SIGHUP);
+}
+
+/* A stalled reader who goes on gets every line whole. */
+static void test_reader_goes_on(void **state UNUSED)
+{
+    struct plan plan = {
+        .batch = {.json = true, .iterations = 40}, .targets = 1, .delay = NSEC_PER_MSEC};
+    struct runner r = run(&plan);
+    char *errors, *save = NULL;
+    int n = 0;
+
+    assert_true(fcntl(r.out, F_SETPIPE_SZ, 4096) >= 4096);
+    await_stall(r.out);
+    char *text = read_all(r.out);
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        json_t *snap = json_loads(line, 0, NULL);
+        assert_non_null(snap);
+        json_decref(snap);
+        n++;
+    }
+    assert_int_equal(n, 40);
+    assert_int_equal(finish(&r, &errors), EXIT_OK);
+    assert_string_equal(errors, "");
+    free(errors);
+    free(text);
+}
+
+/* The columns are chosen anew at each refresh. */
+static void test_columns(void **state UNUSED)
+{
+    for (int targets = 1; targets <= 2; targets++) {
+        struct plan plan = {.batch = {.iterations = 3, .columns = "+class"},
+                            .targets = targets,
+                            .delay = 50 * NSEC_PER_MSEC};
+        struct runner r = run(&plan);
+        char *errors, *text = read_all(r.out);
+
+        assert_int_equal(finish(&r, &errors), EXIT_OK);
+        assert_true(count(text, " CLASS ") > 0);
+        assert_int_equal(count(text, "    PID ") > 0, targets > 1);
+        free(errors);
+        free(text);
     }
 }
 
@@ -317,6 +402,9 @@ int main(void)
         leak_test(test_disk_full),    leak_test(test_target_ends),
         leak_test(test_all_targets_end),
         leak_test(test_signals),
+        leak_test(test_reader_stalls),
+        leak_test(test_reader_goes_on),
+        leak_test(test_columns),
     };
 
     return cmocka_run_group_tests_name("batch", tests, NULL, NULL);

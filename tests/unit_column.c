@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../src/fmt.h"
 #include "snap_build.h"
 
 static const struct snap_holder io_write = {
@@ -184,6 +185,31 @@ static void test_parse_everything_twice(void **state)
     assert_true(column_set_parse(&set, list, 80, false, err, sizeof(err)));
     assert_int_equal(set.n, COLUMNS_COUNT);
     assert_int_equal(set.cols[set.n - 1], COL_LOCK);
+}
+
+/* The same LIST means more where there is more room, and PIDs come with the second process. */
+static void test_choose(void **state)
+{
+    struct snap_process p[] = {healthy_process(1, "a"), healthy_process(2, "b")};
+    struct snapshot s = snapshot_of(p, 1, NULL, 0);
+    struct column_set set;
+
+    (void)state;
+    column_set_choose(&set, "+class", 80, &s);
+    assert_true(has(&set, COL_CLASS) && has(&set, COL_LOCK));
+    assert_false(has(&set, COL_SHARE) || has(&set, COL_PID));
+    column_set_choose(&set, "+class", 140, &s);
+    assert_true(has(&set, COL_CLASS) && has(&set, COL_SHARE) && has(&set, COL_AGE));
+    assert_int_equal(set.screen, 140);
+    column_set_choose(&set, "wait,lock", 140, &s);
+    assert_int_equal(set.n, 2);
+    column_set_choose(&set, NULL, 80, &s);
+    assert_false(has(&set, COL_PID));
+    s.nprocesses = 2;
+    column_set_choose(&set, NULL, 80, &s);
+    assert_true(has(&set, COL_PID));
+    column_set_choose(&set, NULL, 80, NULL);
+    assert_false(has(&set, COL_PID));
 }
 
 /* Cells ------------------------------------------------------------------------------------ */
@@ -362,45 +388,6 @@ static bool utf8_locale(void)
     return setlocale(LC_CTYPE, "C.UTF-8") || setlocale(LC_CTYPE, "C.utf8");
 }
 
-static void test_widths_in_utf8(void **state)
-{
-    char s[64];
-
-    (void)state;
-    if (!utf8_locale())
-        skip();
-    assert_int_equal(text_cells(""), 0);
-    assert_int_equal(text_cells("abc"), 3);
-    assert_int_equal(text_cells("h\u00e9llo"), 5);
-    assert_int_equal(text_cells("\u65e5\u672c"), 4);
-    assert_int_equal(text_cells("e\u0301"), 1);
-    assert_int_equal(text_cells("a\xff\xfe"), 3);
-    assert_int_equal(text_cells("a\xe6\x97"), 3); /* broken off in a character */
-    text_cut(strcpy(s, "\u65e5\u672c\u8a9e"), sizeof(s), 6, false);
-    assert_string_equal(s, "\u65e5\u672c\u8a9e");
-    text_cut(strcpy(s, "\u65e5\u672c\u8a9e"), sizeof(s), 5, false);
-    assert_string_equal(s, "\u65e5\u672c\u2026");
-    text_cut(strcpy(s, "\u65e5\u672c\u8a9e"), sizeof(s), 4, true);
-    assert_string_equal(s, "\u65e5~");
-    text_cut(strcpy(s, "abc"), sizeof(s), 1, false);
-    assert_string_equal(s, "\u2026");
-    text_cut(strcpy(s, "abc"), 4, 2, false); /* the mark needs 3 bytes and a NUL */
-    assert_string_equal(s, "\u2026");
-    text_cut(strcpy(s, "abc"), sizeof(s), 0, false);
-    assert_string_equal(s, "abc");
-}
-
-static void test_widths_in_c_locale(void **state)
-{
-    char s[16];
-
-    (void)state;
-    setlocale(LC_CTYPE, "C");
-    assert_int_equal(text_cells("h\u00e9llo"), 6);
-    text_cut(strcpy(s, "h\u00e9llo"), sizeof(s), 4, true);
-    assert_string_equal(s, "h\u00e9~");
-}
-
 static void test_double_width_cells_line_up(void **state)
 {
     struct snap_holder h = io_write;
@@ -493,8 +480,7 @@ int main(void)
         cmocka_unit_test(test_every_cell_survives_a_small_buffer),
         cmocka_unit_test(test_fitted_cells),
         cmocka_unit_test(test_long_holder_keeps_its_tid),
-        cmocka_unit_test(test_widths_in_utf8),
-        cmocka_unit_test(test_widths_in_c_locale),
+        cmocka_unit_test(test_choose),
         cmocka_unit_test(test_double_width_cells_line_up),
         cmocka_unit_test(test_order_of_numbers),
         cmocka_unit_test(test_order_of_texts),

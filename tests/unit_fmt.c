@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -206,10 +207,32 @@ static void test_count(void **state UNUSED)
     check_numbers(fmt_count, n, ARRAY_SIZE(n));
 }
 
+static void test_fixed(void **state UNUSED)
+{
+    char dst[32];
+
+    assert_string_equal(fmt_fixed(dst, sizeof(dst), NAN, 1, "%"), "-");
+    assert_string_equal(fmt_fixed(dst, sizeof(dst), 0.64, 1, "%"), "0.6%");
+    assert_string_equal(fmt_fixed(dst, sizeof(dst), 128.26, 1, ""), "128.3");
+    assert_string_equal(fmt_fixed(dst, sizeof(dst), -0.04, 1, ""), "0.0");
+    assert_string_equal(fmt_fixed(dst, sizeof(dst), -0.06, 1, ""), "-0.1");
+    assert_string_equal(fmt_fixed(dst, sizeof(dst), 97.8, 0, "%"), "98%");
+    assert_string_equal(fmt_fixed(dst, sizeof(dst), 1.005, 2, ""), "1.00");
+    assert_string_equal(fmt_fixed(dst, sizeof(dst), INFINITY, 0, ""), "1000000000000000");
+}
+
+static void test_msec(void **state UNUSED)
+{
+    static const struct number n[] = {
+        {NAN, "-"}, {-1, "-"}, {18.4, "18.4ms"}, {0.0005, "0.5us"}, {312000, "5m12s"}};
+
+    check_numbers(fmt_msec, n, ARRAY_SIZE(n));
+}
+
 static void test_extremes(void **state UNUSED)
 {
     static char *(*const all[])(char *, size_t, double) = {fmt_duration, fmt_si, fmt_kib,
-                                                           fmt_count};
+                                                           fmt_count,    fmt_msec};
     static const double values[] = {INFINITY, -INFINITY, DBL_MAX, -DBL_MAX, DBL_MIN};
 
     for (size_t f = 0; f < ARRAY_SIZE(all); f++) {
@@ -236,6 +259,93 @@ static void test_no_locale(void **state UNUSED)
     assert_string_equal(dst, "30.2");
 }
 
+/* Text on the terminal ---------------------------------------------------------- */
+
+static bool utf8_locale(void)
+{
+    return setlocale(LC_CTYPE, "C.UTF-8") || setlocale(LC_CTYPE, "C.utf8");
+}
+
+static void test_widths_in_utf8(void **state UNUSED)
+{
+    char s[64];
+
+    if (!utf8_locale())
+        skip();
+    assert_int_equal(text_cells(""), 0);
+    assert_int_equal(text_cells("abc"), 3);
+    assert_int_equal(text_cells("h\u00e9llo"), 5);
+    assert_int_equal(text_cells("\u65e5\u672c"), 4);
+    assert_int_equal(text_cells("e\u0301"), 1);
+    assert_int_equal(text_cells("a\xff\xfe"), 3);
+    assert_int_equal(text_cells("a\xe6\x97"), 3); /* broken off in a character */
+    text_cut(strcpy(s, "\u65e5\u672c\u8a9e"), sizeof(s), 6, false);
+    assert_string_equal(s, "\u65e5\u672c\u8a9e");
+    text_cut(strcpy(s, "\u65e5\u672c\u8a9e"), sizeof(s), 5, false);
+    assert_string_equal(s, "\u65e5\u672c\u2026");
+    text_cut(strcpy(s, "\u65e5\u672c\u8a9e"), sizeof(s), 4, true);
+    assert_string_equal(s, "\u65e5~");
+    text_cut(strcpy(s, "abc"), sizeof(s), 1, false);
+    assert_string_equal(s, "\u2026");
+    text_cut(strcpy(s, "abc"), 4, 2, false); /* the mark needs 3 bytes and a NUL */
+    assert_string_equal(s, "\u2026");
+    text_cut(strcpy(s, "abc"), sizeof(s), 0, false);
+    assert_string_equal(s, "abc");
+}
+
+static void test_widths_in_c_locale(void **state UNUSED)
+{
+    char s[16];
+
+    setlocale(LC_CTYPE, "C");
+    assert_int_equal(text_cells("h\u00e9llo"), 6);
+    text_cut(strcpy(s, "h\u00e9llo"), sizeof(s), 4, true);
+    assert_string_equal(s, "h\u00e9~");
+}
+
+static void check_next(const char *s, size_t bytes, int cells)
+{
+    int got = 99;
+
+    assert_int_equal(text_next(s, &got), bytes);
+    assert_int_equal(got, cells);
+}
+
+static void test_next(void **state UNUSED)
+{
+    setlocale(LC_CTYPE, "C");
+    check_next("ab", 1, 1);
+    check_next("\033[", 1, -1);
+    check_next("\xc3\xa9", 1, -1);
+    if (!utf8_locale())
+        skip();
+    check_next("\u00e9x", 2, 1);
+    check_next("\u65e5", 3, 2);
+    check_next("\u0301", 2, 0);
+    check_next("\xc2\x85", 2, -1); /* a control character */
+    check_next("\n", 1, -1);
+    check_next("\xff", 1, -1);
+    check_next("\xe6\x97", 1, -1);     /* broken off by the end */
+    check_next("\xe6\x97" "abc", 1, -1); /* and by something else */
+    check_next("\xf0\x9f\x94\x92", 4, 2);
+}
+
+/* A megabyte is walked through, not measured anew at each character. */
+static void test_long_text(void **state UNUSED)
+{
+    size_t n = 1 << 20;
+    char *s = malloc(n + 1);
+
+    setlocale(LC_CTYPE, "C");
+    memset(s, 'x', n);
+    s[n] = '\0';
+    assert_int_equal(text_cells(s), n);
+    text_cut(s, n + 1, (int)n - 1, true);
+    assert_int_equal(strlen(s), n - 1);
+    assert_string_equal(s + n - 3, "x~");
+    free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -251,7 +361,13 @@ int main(void)
         cmocka_unit_test(test_kib),
         cmocka_unit_test(test_count),
         cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_fixed),
+        cmocka_unit_test(test_msec),
         cmocka_unit_test(test_no_locale),
+        cmocka_unit_test(test_widths_in_utf8),
+        cmocka_unit_test(test_widths_in_c_locale),
+        cmocka_unit_test(test_next),
+        cmocka_unit_test(test_long_text),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,13 @@
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
 
 #include <cmocka.h>
 
@@ -173,9 +176,9 @@ static void test_take_clears(void **state UNUSED)
     assert_null(monitor_take(m));
     assert_int_equal(poll(&p, 1, 0), 0);
     nsec_t start_of_stop = clock_mono();
-    monitor_stop(m);
+    assert_true(monitor_stop(m));
     assert_true(clock_mono() - start_of_stop < PATIENCE / 2);
-    monitor_stop(NULL);
+    assert_true(monitor_stop(NULL));
     target_free(t, 0);
     end_contended(r, pid);
 }
@@ -291,6 +294,124 @@ static void test_gone_before_the_start(void **state UNUSED)
     target_free(t, 0);
 }
 
+/* The signals that the other thread of this process blocks; 0 when there is none. */
+static unsigned long long blocked_by_thread(void)
+{
+    unsigned long long mask = 0;
+    char path[300], line[256];
+    DIR *d = opendir("/proc/self/task");
+    struct dirent *e;
+
+    assert_non_null(d);
+    while ((e = readdir(d))) {
+        snprintf(path, sizeof(path), "/proc/self/task/%s/status", e->d_name);
+        FILE *f = atoi(e->d_name) > 0 && atoi(e->d_name) != getpid() ? fopen(path, "r") : NULL;
+        while (f && fgets(line, sizeof(line), f) && sscanf(line, "SigBlk: %llx", &mask) != 1)
+            continue;
+        if (f)
+            fclose(f);
+    }
+    closedir(d);
+    return mask;
+}
+
+/* Signals are for the main thread; but a fault of this one must not pass by the handlers. */
+static void test_signals_of_the_thread(void **state UNUSED)
+{
+    struct room *r;
+    pid_t pid = start_contended(&r);
+    struct target *t = target_of(&pid, 1);
+
+    if (blocked_by_thread() != 0) {
+        target_free(t, 0);
+        end_contended(r, pid);
+        skip(); /* a sanitizer's own thread is here */
+    }
+    struct monitor *m = start(t);
+    snapshot_free(next(m)); /* by now it has started */
+    unsigned long long mask = blocked_by_thread();
+    assert_true(mask & 1ULL << (SIGTERM - 1) && mask & 1ULL << (SIGWINCH - 1));
+    assert_false(mask & 1ULL << (SIGSEGV - 1) || mask & 1ULL << (SIGBUS - 1));
+    assert_true(monitor_stop(m));
+    target_free(t, 0);
+    end_contended(r, pid);
+}
+
+/* A target whose memory cannot be read to its end: whoever tries hangs in the kernel. ---------- */
+
+#define HANG_ABSENT 77 /* this machine does not allow it */
+
+/* Makes the page at P one that nobody ever fills in. */
+static bool never_fill(void *p, size_t size)
+{
+    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+    struct uffdio_api api = {.api = UFFD_API};
+    struct uffdio_register range = {.range = {(uintptr_t)p, size},
+                                    .mode = UFFDIO_REGISTER_MODE_MISSING};
+
+    return fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0 &&
+           ioctl(fd, UFFDIO_REGISTER, &range) == 0;
+}
+
+static void wait_at_the_edge(struct room *r)
+{
+    uint32_t *word = (uint32_t *)(uintptr_t)atomic_load(&r->addr);
+
+    for (;;)
+        futex(word, FUTEX_WAIT_PRIVATE, 2, NULL);
+}
+
+/* The word lies at the end of a page that is there, and what stands around it on the next one. */
+static int be_unreadable(struct room *r)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *p = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED || !never_fill(p + page, page)) {
+        atomic_store(&r->ready, HANG_ABSENT);
+        return HANG_ABSENT;
+    }
+    uint32_t *word = (uint32_t *)(p + page) - 1;
+    *word = 2;
+    atomic_store(&r->addr, (uint64_t)(uintptr_t)word);
+    room_thread(r, 0, wait_at_the_edge);
+    return be_ready(r);
+}
+
+/* In a child: what hangs is left behind there, with all its memory. */
+static int watch_unreadable(struct room *r)
+{
+    struct room *theirs = room_new();
+    pid_t pid = child_start(theirs, be_unreadable);
+    struct target_spec spec = {.pids = &pid, .npids = 1};
+    int result = HANG_ABSENT;
+
+    atomic_store(&r->go, pid);
+    if (await_value(&theirs->ready) != HANG_ABSENT) {
+        struct target *t = target_new(&spec, -1, err, sizeof(err), &status);
+        struct monitor *m = t ? monitor_start(t, &quick, err, sizeof(err), &status) : NULL;
+        for (int i = 0; m && i < 300; i++) /* meanwhile it looks at the memory */
+            nap();
+        result = !m ? 1 : monitor_stop(m) ? 2 : 0;
+    }
+    child_kill(pid);
+    return result;
+}
+
+static void test_stop_leaves_behind(void **state UNUSED)
+{
+    struct room *r = room_new();
+    pid_t pid = child_start(r, watch_unreadable);
+    int result;
+
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    room_free(r);
+    assert_true(WIFEXITED(result));
+    if (WEXITSTATUS(result) == HANG_ABSENT)
+        skip();
+    assert_int_equal(WEXITSTATUS(result), 0);
+}
+
 /* Two threads, each with monitors of its own ------------------------------------------------ */
 
 #define ROUNDS 25
@@ -388,6 +509,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         leak_test(test_not_permitted), /* it forks: while there is one thread only */
+        leak_test(test_stop_leaves_behind),
+        leak_test(test_signals_of_the_thread),
         leak_test(test_truth),
         leak_test(test_nobody_takes),
         leak_test(test_take_clears),

@@ -250,6 +250,62 @@ static void test_sync_fold(void **state)
     assert_string_equal(render_sync_fold(line, sizeof(line), &s), "");
 }
 
+static void test_verdict(void **state)
+{
+    struct snapshot s = snapshot_of(NULL, 0, NULL, 0);
+    char line[64];
+
+    (void)state;
+    s.verdict = NULL;
+    s.severity = SEVERITY_CRITICAL;
+    assert_string_equal(render_verdict(line, sizeof(line), &s, true), "");
+    s.verdict = "caf\xc3\xa9\n waits";
+    assert_string_equal(render_verdict(line, sizeof(line), &s, true),
+                        "CRITICAL caf\\xc3\\xa9\\n waits");
+    s.severity = SEVERITY_WARNING;
+    assert_string_equal(render_verdict(line, sizeof(line), &s, false),
+                        "WARNING caf\xc3\xa9\\n waits");
+    s.severity = SEVERITY_INFO;
+    assert_string_equal(render_verdict(line, 5, &s, false), "caf");
+}
+
+static void test_degraded(void **state)
+{
+    const char *why[] = {"one\n", "two"};
+    struct snapshot s = snapshot_of(NULL, 0, NULL, 0);
+    char line[64];
+
+    (void)state;
+    s.self.ndegraded = 0;
+    assert_string_equal(render_degraded(line, sizeof(line), &s, -1, true), "");
+    s.self.degraded = why;
+    s.self.ndegraded = 2;
+    assert_string_equal(render_degraded(line, sizeof(line), &s, -1, true),
+                        "degraded: one\\n; two");
+    assert_string_equal(render_degraded(line, sizeof(line), &s, 1, true), "degraded: two");
+    assert_string_equal(render_degraded(line, sizeof(line), &s, 2, true), "");
+}
+
+static void test_ended(void **state)
+{
+    struct snap_process p[] = {healthy_process(123, "x\n\033)"), healthy_process(124, "y"),
+                               healthy_process(125, "z")};
+    struct snapshot s = snapshot_of(p, 1, NULL, 0);
+    char line[128];
+
+    (void)state;
+    assert_string_equal(render_ended(line, sizeof(line), &s),
+                        "process 123 (x\\n\\x1b)) has exited");
+    p[0].comm[0] = '\0';
+    assert_string_equal(render_ended(line, sizeof(line), &s), "process 123 (?) has exited");
+    s.nprocesses = 3;
+    assert_string_equal(render_ended(line, sizeof(line), &s), "all 3 processes have exited");
+    s.nprocesses = 0;
+    const char *nothing = "nothing is left to watch: every process has exited";
+    assert_string_equal(render_ended(line, sizeof(line), &s), nothing);
+    assert_string_equal(render_ended(line, sizeof(line), NULL), nothing);
+}
+
 static void test_lines_survive_a_small_buffer(void **state)
 {
     struct mariadb m;
@@ -262,6 +318,9 @@ static void test_lines_survive_a_small_buffer(void **state)
         assert_true(strlen(render_process(line, size, &m.snapshot, 0)) < size);
         assert_true(strlen(render_states(line, size, &m.snapshot, 0)) < size);
         assert_true(strlen(render_sync_fold(line, size, &m.snapshot)) < size);
+        assert_true(strlen(render_verdict(line, size, &m.snapshot, false)) < size);
+        assert_true(strlen(render_degraded(line, size, &m.snapshot, -1, false)) < size);
+        assert_true(strlen(render_ended(line, size, &m.snapshot)) < size);
         free(line);
     }
 }
@@ -302,6 +361,9 @@ int main(void)
         cmocka_unit_test(test_header_of_few),
         cmocka_unit_test(test_lines_of_one_of_several),
         cmocka_unit_test(test_sync_fold),
+        cmocka_unit_test(test_verdict),
+        cmocka_unit_test(test_degraded),
+        cmocka_unit_test(test_ended),
         cmocka_unit_test(test_lines_survive_a_small_buffer),
         cmocka_unit_test(test_rows_fit_80_cells),
     };

@@ -357,8 +357,8 @@ static void check_share(double pct, nsec_t cpu, nsec_t probe_cpu)
     assert_true((double)used > 0.15 * (double)wall * pct / 100);
     assert_true(f->limited);
     assert_true(f->nsweeps >= 3);
-    /* Ticks come while sweeps wait; 40 of them where nothing else wants the CPUs. */
-    assert_true(f->nticks >= 15);
+    /* Ticks wait for the budget too, but not for long. */
+    assert_true(f->nticks >= 3);
     for (size_t i = 1; i < f->nticks; i++)
         assert_true(f->tick[i] - f->tick[i - 1] < 2 * NSEC_PER_SEC);
     fake_free(f);
@@ -417,7 +417,7 @@ static void test_stop(void **state UNUSED)
     assert_true(clock_mono() - start < 10 * NSEC_PER_SEC);
     pthread_join(t, NULL);
     assert_int_equal(f->nsweeps, 1);
-    assert_int_equal(f->nticks, 1);
+    assert_int_equal(f->nticks, 0); /* nobody wants to see any more */
     fake_free(f);
 }
 
@@ -436,7 +436,7 @@ static void test_stop_in_debt(void **state UNUSED)
     assert_true(clock_mono() - start < 10 * NSEC_PER_SEC);
     pthread_join(t, NULL);
     assert_true(f->nsweeps >= 1 && f->nsweeps <= 2);
-    assert_int_equal(f->nticks, 1);
+    assert_int_equal(f->nticks, 0);
     fake_free(f);
 }
 
@@ -448,7 +448,7 @@ static void test_stopped_before(void **state UNUSED)
     assert_int_equal(write(f->stop_fd, &one, sizeof(one)), sizeof(one));
     run(f, &fast, 1000 * NSEC_PER_SEC);
     assert_int_equal(f->nsweeps, 0);
-    assert_int_equal(f->nticks, 1);
+    assert_int_equal(f->nticks, 0);
     fake_free(f);
 }
 

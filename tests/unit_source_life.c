@@ -89,7 +89,7 @@ static void test_churn(void **state UNUSED)
     }
     assert_true(top < 50); /* slots are used again */
     const struct thread_fact *f = await_call(&w, r->tid[1], CALL_futex);
-    assert_int_equal(word_of(&w.s, f)->addr, (uintptr_t)&r->word);
+    assert_int_equal(f->futex.addr, (uintptr_t)&r->word);
     watch_end(&w);
     child_kill(pid);
     room_free(r);

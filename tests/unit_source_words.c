@@ -304,6 +304,90 @@ static void test_probed_are_bounded(void **state)
         assert_true(w->waited[i]->late.hi > w->waited[i]->late.lo);
 }
 
+static const struct futex_wait sequence_wait = {
+    .cmd = FUTEX_WAIT, .val = 7, .is_private = true, .words = 1};
+
+/* Threads of a pool that each sleep on a sequence number, and then a mutex. */
+static void test_lock_among_many(void **state)
+{
+    struct words *w = *state;
+    static uint32_t word[600], lock;
+    struct word *idle[ARRAY_SIZE(word)];
+
+    words_begin(w, now, KEEP);
+    for (size_t i = 0; i < ARRAY_SIZE(word); i++)
+        idle[i] = note(w, &sequence_wait, (uintptr_t)&word[i]);
+    assert_int_equal(words_read_late(w, remote_read), 0);
+    assert_int_equal(w->nprobed, MAX_PROBED);
+    assert_int_equal(w->unprobed, 600 - MAX_PROBED);
+    for (int s = 0; s < 3; s++) {
+        next_sweep(w);
+        for (size_t i = 0; i < ARRAY_SIZE(word); i++)
+            words_wait(w, idle[i], now);
+        if (s == 2)
+            note(w, &mutex_wait, (uintptr_t)&lock);
+        assert_int_equal(words_read_late(w, remote_read), 0);
+    }
+    struct word *l = note(w, &mutex_wait, (uintptr_t)&lock);
+    assert_true(l->probed && l->maybe_lock);
+    assert_int_equal(w->nprobed, MAX_PROBED);
+    assert_int_equal(w->unprobed, 601 - MAX_PROBED);
+    size_t probed = 0;
+    for (size_t i = 0; i < w->nprobed; i++)
+        probed += w->probed[i]->probed;
+    assert_int_equal(probed, MAX_PROBED);
+    next_sweep(w);
+    assert_int_equal(words_read_early(w, remote_read), 0);
+    assert_true(l->has_early);
+    for (size_t i = 0; i < ARRAY_SIZE(word); i++)
+        assert_int_equal(idle[i]->has_early, idle[i]->probed);
+    assert_int_equal(words_read_late(w, remote_read), 0);
+    assert_int_equal(w->unprobed, 0); /* nobody waits */
+}
+
+/* Locks that others wait for are not exchanged for each other, but one that is free for long is. */
+static void test_locks_among_locks(void **state)
+{
+    struct words *w = *state;
+    static uint32_t word[MAX_PROBED], other;
+    struct word *first[MAX_PROBED];
+
+    words_begin(w, now, KEEP);
+    for (size_t i = 0; i < MAX_PROBED; i++)
+        first[i] = note(w, &mutex_wait, (uintptr_t)&word[i]);
+    next_sweep(w);
+    struct word *late = note(w, &mutex_wait, (uintptr_t)&other);
+    assert_int_equal(words_read_late(w, remote_read), 0);
+    assert_false(late->probed);
+    assert_int_equal(w->unprobed, 1);
+    for (int s = 0; s < 11; s++) { /* all but the first go on */
+        now += NSEC_PER_SEC;
+        words_begin(w, now, KEEP);
+        for (size_t i = 1; i < MAX_PROBED; i++)
+            words_wait(w, first[i], now);
+        words_wait(w, late, now);
+        assert_int_equal(words_read_late(w, remote_read), 0);
+    }
+    assert_true(late->probed);
+    assert_false(first[0]->probed);
+    assert_int_equal(w->unprobed, 0);
+}
+
+/* What can be a lock only in shared memory: a reader that waits for a count of readers. */
+static void test_lock_if_shared(void **state)
+{
+    struct words *w = *state;
+    uint8_t *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct futex_wait reader = join_wait, cond = join_wait;
+
+    reader.val = 36;
+    cond.val = 0;
+    assert_true(note(w, &reader, (uintptr_t)shared)->maybe_lock); /* the first time already */
+    assert_false(note(w, &cond, (uintptr_t)shared + 64)->maybe_lock);
+    assert_int_equal(w->nprobed, 1);
+    munmap(shared, 4096);
+}
+
 /* Where words lie ---------------------------------------------------------------------------- */
 
 static uint32_t in_data = 7;
@@ -383,6 +467,54 @@ static void test_map_is_read_seldom(void **state UNUSED)
     tree_free(&t);
 }
 
+static void test_found_shared_later(void **state UNUSED)
+{
+    struct tree t;
+    char path[96];
+    struct futex_wait reader = join_wait;
+
+    tree_new(&t);
+    tree_put(&t, "1/task/9/maps", "1000-2000 rw-p 00000000 00:00 0\n");
+    snprintf(path, sizeof(path), "%s/1", t.root);
+    struct words w = {.dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .tid = 9};
+    now = clock_mono();
+    note(&w, &reader, 0x1100);
+    reader.val = 36;
+    struct word *word = note(&w, &reader, 0x3100);
+    assert_false(word->maybe_lock);
+    tree_put(&t, "1/task/9/maps", "3000-4000 rw-s 00000000 08:01 7 /x\n");
+    now += NSEC_PER_SEC;
+    words_begin(&w, now, KEEP);
+    words_wait(&w, word, now);
+    assert_true(word->maybe_lock && word->news > 0);
+    words_release(&w);
+    close(w.dirfd);
+    tree_free(&t);
+}
+
+/* A long map is read the less often. */
+static void test_long_map(void **state UNUSED)
+{
+    struct tree t;
+    char path[96];
+
+    tree_new(&t);
+    tree_put(&t, "1/task/9/maps", "%s", "");
+    snprintf(path, sizeof(path), "%s/1/task/9/maps", t.root);
+    FILE *f = fopen(path, "w");
+    for (unsigned i = 1; i <= 300000; i++)
+        fprintf(f, "%x000-%x800 rw-p 00000000 08:01 7 /srv/shop/%u\n", i, i, i);
+    assert_int_equal(fclose(f), 0);
+    snprintf(path, sizeof(path), "%s/1", t.root);
+    struct words w = {.dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .tid = 9};
+    now = clock_mono();
+    assert_int_equal(note(&w, &mutex_wait, 0x1100)->region, REGION_FILE);
+    assert_true(w.maps_next >= now + 2 * NSEC_PER_SEC);
+    words_release(&w);
+    close(w.dirfd);
+    tree_free(&t);
+}
+
 #define words_test(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -397,8 +529,13 @@ int main(void)
         words_test(test_read_fails),
         words_test(test_prune),
         words_test(test_probed_are_bounded),
+        words_test(test_lock_among_many),
+        words_test(test_locks_among_locks),
+        words_test(test_lock_if_shared),
         words_test(test_regions),
         cmocka_unit_test(test_map_is_read_seldom),
+        cmocka_unit_test(test_found_shared_later),
+        cmocka_unit_test(test_long_map),
     };
 
     return cmocka_run_group_tests_name("source_words", tests, NULL, NULL);

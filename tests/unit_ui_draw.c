@@ -18,7 +18,8 @@
 
 /* Layout ------------------------------------------------------------------------------------ */
 
-static const struct locks_layout everything = {.nverdict = 2, .nprocess = 3, .fold = 1, .notes = 1};
+static const struct locks_layout everything = {
+    .nverdict = 2, .nprocess = 3, .titles = 1, .fold = 1, .notes = 1};
 
 /* Each line belongs to one part, none is lost, none lies outside. */
 static void assert_layout(const struct locks_layout *at, int h)
@@ -52,6 +53,20 @@ static void test_layout_80x24(void **state)
     assert_true(at.states > at.process && at.titles > at.states && at.list == at.titles + 1);
     assert_true(at.fold > at.list && at.notes > at.fold);
     assert_true(at.nlist >= 10);
+}
+
+/* Nothing to list: no titles above it either, and the line is not lost. */
+static void test_layout_without_titles(void **state)
+{
+    struct locks_layout want = everything;
+
+    (void)state;
+    want.titles = 0;
+    for (int h = 0; h < 40; h++) {
+        struct locks_layout at = locks_layout(h, &want);
+        assert_int_equal(at.titles, -1);
+        assert_layout(&at, h);
+    }
 }
 
 static void test_layout_small(void **state)
@@ -271,6 +286,34 @@ static void test_lock_page_without_lock(void **state)
     text_page_release(&p);
 }
 
+/* The line of TEXT, or the number of lines when it is not there. */
+static size_t line_of(const struct text_page *p, const char *text)
+{
+    size_t i = 0;
+
+    while (i < p->n && !strstr(p->lines[i].text, text))
+        i++;
+    return i;
+}
+
+/* Enter does one thing on the list of locks and another on that of columns. */
+static void test_help_says_where(void **state)
+{
+    struct text_page p = {.width = 80};
+
+    (void)state;
+    view_help_build(&p);
+    size_t any = line_of(&p, "Keys on every page"), locks = line_of(&p, "Keys on the list of locks"),
+           sort = line_of(&p, "Keys on the list of columns"), rest = line_of(&p, "but the list of"),
+           columns = line_of(&p, "Columns");
+    assert_true(any < locks && locks < sort && sort < rest && rest < columns && columns < p.n);
+    assert_in_range(line_of(&p, "F10 Ctrl-C"), any, locks);
+    assert_in_range(line_of(&p, "details of the selected lock"), locks, sort);
+    assert_in_range(line_of(&p, "sort by the selected column"), sort, rest);
+    assert_in_range(line_of(&p, "Esc Backspace"), rest, columns);
+    text_page_release(&p);
+}
+
 static void test_help_lists_everything(void **state)
 {
     struct text_page p = {.width = 80};
@@ -290,6 +333,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_every_height),
         cmocka_unit_test(test_layout_80x24),
+        cmocka_unit_test(test_layout_without_titles),
         cmocka_unit_test(test_layout_small),
         cmocka_unit_test(test_layout_many_processes),
         cmocka_unit_test(test_break),
@@ -302,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_lock_page),
         cmocka_unit_test(test_lock_page_narrow),
         cmocka_unit_test(test_lock_page_without_lock),
+        cmocka_unit_test(test_help_says_where),
         cmocka_unit_test(test_help_lists_everything),
     };
 

@@ -97,6 +97,28 @@ static void test_rows(void **state)
     }
 }
 
+/* Every row stands in exactly one section of the help, and no section is empty. */
+static void test_places(void **state)
+{
+    size_t n, nplaces;
+    const struct key *t = keys_table(&n);
+    const struct key_place *places = keys_places(&nplaces);
+
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        int found = 0;
+        for (size_t k = 0; k < nplaces; k++)
+            found += places[k].pages == t[i].pages;
+        assert_int_equal(found, 1);
+    }
+    for (size_t k = 0; k < nplaces; k++) {
+        size_t i = 0;
+        while (i < n && t[i].pages != places[k].pages)
+            i++;
+        assert_true(i < n);
+    }
+}
+
 /* A terminal may swallow function keys: each has a plain one beside it. */
 static void test_letters(void **state)
 {
@@ -134,7 +156,7 @@ int main(void)
         cmocka_unit_test(test_list_keys), cmocka_unit_test(test_pages),
         cmocka_unit_test(test_unknown),   cmocka_unit_test(test_unambiguous),
         cmocka_unit_test(test_rows),      cmocka_unit_test(test_letters),
-        cmocka_unit_test(test_bar_fits),
+        cmocka_unit_test(test_bar_fits),  cmocka_unit_test(test_places),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

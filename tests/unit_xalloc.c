@@ -15,6 +15,11 @@
 #include "../src/err.h"
 #include "../src/xalloc.h"
 
+/* A hash table that gets no more memory after its first piece. */
+static void *scarce(size_t size);
+#define uthash_malloc(size) scarce(size)
+#include "../src/hash.h"
+
 /* Under AddressSanitizer: let an allocation fail as it does without. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
@@ -135,6 +140,35 @@ static void test_death(void **state UNUSED)
     assert_true(hook && message && hook < message);
 }
 
+static int pieces_left = 1;
+
+static void *scarce(size_t size)
+{
+    return pieces_left-- > 0 ? malloc(size) : NULL;
+}
+
+struct item {
+    int key;
+    UT_hash_handle hh;
+};
+
+static void fill_table(void)
+{
+    struct item one = {.key = 1}, *table = NULL;
+
+    err_set_die_hook(say_hook);
+    HASH_ADD_INT(table, key, &one);
+}
+
+/* As everywhere: the terminal is restored, the reason said, exit 1. */
+static void test_hash_death(void **state UNUSED)
+{
+    char text[4096];
+
+    assert_int_equal(run_child(fill_table, text, sizeof(text)), EXIT_FAILED);
+    assert_non_null(strstr(text, "[hook]lock-top: out of memory"));
+}
+
 static void test_arena_alignment(void **state UNUSED)
 {
     struct arena a = {0};
@@ -196,7 +230,7 @@ int main(void)
         cmocka_unit_test(test_strings),     cmocka_unit_test(test_grow),
         cmocka_unit_test(test_death),       cmocka_unit_test(test_arena_alignment),
         cmocka_unit_test(test_arena_apart), cmocka_unit_test(test_arena_strings),
-        cmocka_unit_test(test_arena_reuse),
+        cmocka_unit_test(test_arena_reuse), cmocka_unit_test(test_hash_death),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,9 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <wchar.h>
 
-#include "../src/column.h"
+#include "../src/fmt.h"
 #include "../src/xalloc.h"
 
 /* Styles ----------------------------------------------------------------------------------- */
@@ -56,16 +55,12 @@ static void only_printable(char *s)
     char *to = s;
 
     while (*s) {
-        wchar_t wc;
-        mbstate_t state = {0};
-        size_t len = mbrtowc(&wc, s, strlen(s), &state);
-        if (len == 0 || len > strlen(s) || wcwidth(wc) < 0) {
+        int cells;
+        size_t len = text_next(s, &cells);
+        if (cells < 0)
             *to++ = '?';
-            s += len == 0 || len > strlen(s) ? 1 : len;
-            continue;
-        }
-        memmove(to, s, len);
-        to += len;
+        else
+            to = (char *)memmove(to, s, len) + len;
         s += len;
     }
     *to = '\0';
@@ -96,22 +91,17 @@ void draw_line(const struct area *a, int y, enum style style, const char *text)
 
 size_t draw_break(const char *text, int width)
 {
-    size_t len = strlen(text), fits = 0, blank = 0;
-    char head[16];
+    size_t fits = 0, blank = 0;
 
-    for (int cells = 0; fits < len;) {
-        mbstate_t state = {0};
-        size_t n = mbrlen(text + fits, len - fits, &state);
-        n = n == 0 || n > len - fits ? 1 : n;
-        snprintf(head, sizeof(head), "%.*s", (int)n, text + fits);
-        cells += text_cells(head);
-        if (cells > width)
+    for (int cells = 0, wide; text[fits]; cells += wide < 0 ? 1 : wide) {
+        size_t n = text_next(text + fits, &wide);
+        if (cells + (wide < 0 ? 1 : wide) > width)
             return blank > fits / 2 ? blank : MAX(fits, n);
         if (text[fits] == ' ')
             blank = fits + 1;
         fits += n;
     }
-    return len;
+    return fits;
 }
 
 /* Pages of text ---------------------------------------------------------------------------- */

@@ -18,6 +18,19 @@ static const struct key table[] = {
 #undef KEY
 };
 
+static const struct key_place places[] = {
+    {ON_ANY, "Keys on every page"},
+    {ON_LOCKS, "Keys on the list of locks"},
+    {ON_SORT, "Keys on the list of columns to sort by"},
+    {ON_PAGE, "Keys on every page but the list of locks"},
+};
+
+const struct key_place *keys_places(size_t *n)
+{
+    *n = ARRAY_SIZE(places);
+    return places;
+}
+
 const struct key *keys_table(size_t *n)
 {
     *n = ARRAY_SIZE(table);

@@ -22,6 +22,14 @@ struct key {
 /* The table, in the order of the help page. */
 const struct key *keys_table(size_t *n);
 
+/* Where keys work: the sections of the help page, in its order. Each row of the table belongs to
+ * one of them. */
+struct key_place {
+    unsigned pages;
+    const char *title;
+};
+const struct key_place *keys_places(size_t *n);
+
 /* What CODE means on PAGE; ACTION_NONE when nothing. */
 enum action keys_action(enum page page, int code);
 

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <term.h>
@@ -19,6 +20,7 @@
 #define ESCAPE_DELAY 25
 
 static SCREEN *screen;
+static bool at_exit; /* exit() from anywhere puts the terminal back, too */
 
 /* What the die hook needs, made ready beforehand: it must not call curses. */
 static struct {
@@ -135,6 +137,8 @@ bool term_start(void)
     if (!can_show_screen() || tcgetattr(STDIN_FILENO, &saved.modes) != 0)
         return false;
     atomic_store(&lost, false);
+    if (!at_exit && atexit(err_run_die_hook) == 0)
+        at_exit = true;
     err_set_die_hook(restore_now);
     screen = newterm(NULL, stdout, stdin);
     if (!screen) {

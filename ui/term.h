@@ -2,7 +2,8 @@
  * term.h - curses started and stopped, and the terminal put back on every way out.
  *
  * From term_start() to term_stop() the die hook (err.h) restores the terminal with nothing but
- * write() and tcsetattr(), so that it may run in a signal handler and in any thread.
+ * write() and tcsetattr(), so that it may run in a signal handler and in any thread; exit() runs it
+ * as well.
  */
 #ifndef LT_TERM_H
 #define LT_TERM_H

@@ -11,11 +11,10 @@
 
 #include "../src/compiler.h"
 #include "../src/err.h"
-#include "../src/fmt.h"
 #include "../src/render.h"
+#include "../src/signals.h"
 #include "draw.h"
 #include "keys.h"
-#include "signals.h"
 #include "state.h"
 #include "term.h"
 #include "view_help.h"
@@ -49,9 +48,7 @@ static struct column_set columns_now(const struct ui *ui)
 {
     struct column_set set;
 
-    if (ui->cfg->columns)
-        return *ui->cfg->columns;
-    column_set_default(&set, COLS, ui->shown && ui->shown->nprocesses > 1);
+    column_set_choose(&set, ui->cfg->columns, COLS, ui->shown);
     return set;
 }
 
@@ -172,22 +169,6 @@ static void catch_up(struct ui *ui)
     ui->newest = NULL;
     if (ui->ended)
         ui->leave = true;
-}
-
-static void end_message(const struct ui *ui, char *msg, size_t size)
-{
-    const struct snapshot *s = ui->newest ? ui->newest : ui->shown;
-    char comm[4 * COMM_LEN + 1];
-
-    if (!s || s->nprocesses == 0) {
-        snprintf(msg, size, "nothing is left to watch: every process has exited");
-    } else if (s->nprocesses > 1) {
-        snprintf(msg, size, "all %zu processes have exited", s->nprocesses);
-    } else {
-        const struct snap_process *p = &s->processes[0];
-        fmt_safe(comm, sizeof(comm), p->comm, strnlen(p->comm, COMM_LEN), true);
-        snprintf(msg, size, "process %d (%s) has exited", p->pid, comm);
-    }
 }
 
 /* Keys --------------------------------------------------------------------------------------- */
@@ -329,7 +310,7 @@ static int run_on_terminal(struct ui *ui, int signal_fd)
 int ui_run(struct monitor *m, const struct ui_config *cfg, char *msg, size_t msg_size)
 {
     struct ui ui = {.monitor = m, .cfg = cfg, .ascii = !term_utf8() || cfg->ascii};
-    int signal_fd = signals_open();
+    int signal_fd = signals_open(SIGNALS_SCREEN);
 
     snprintf(msg, msg_size, "%s", "");
     if (signal_fd < 0) {
@@ -340,7 +321,7 @@ int ui_run(struct monitor *m, const struct ui_config *cfg, char *msg, size_t msg
     int status = run_on_terminal(&ui, signal_fd);
     signals_close();
     if (status == EXIT_OK && ui.ended)
-        end_message(&ui, msg, msg_size);
+        render_ended(msg, msg_size, ui.newest ? ui.newest : ui.shown);
     ui_state_release(&ui.st);
     snapshot_free(ui.shown);
     snapshot_free(ui.newest);

@@ -11,7 +11,7 @@
 #include "../src/monitor.h"
 
 struct ui_config {
-    const struct column_set *columns; /* NULL: what fits the width */
+    const char *columns; /* a LIST that column_set_parse() has taken; NULL: what fits the width */
     enum column sort;
     long iterations; /* refreshes before ending; 0: until the user quits or the target ends */
     bool no_color, ascii;

@@ -10,14 +10,24 @@ static const struct {
 #undef STATE
 };
 
-void view_help_build(struct text_page *p)
+static void add_keys(struct text_page *p, const struct key_place *place)
 {
     size_t n;
     const struct key *keys = keys_table(&n);
 
-    text_page_add(p, STYLE_BOLD, "Keys");
+    text_page_add(p, STYLE_BOLD, "%s", place->title);
     for (size_t i = 0; i < n; i++)
-        text_page_add(p, STYLE_PLAIN, "  %-14s %s", keys[i].shown, keys[i].help);
+        if (keys[i].pages == place->pages)
+            text_page_add(p, STYLE_PLAIN, "  %-14s %s", keys[i].shown, keys[i].help);
+}
+
+void view_help_build(struct text_page *p)
+{
+    size_t n;
+    const struct key_place *places = keys_places(&n);
+
+    for (size_t i = 0; i < n; i++)
+        add_keys(p, &places[i]);
     text_page_add(p, STYLE_PLAIN, "%s", "");
     text_page_add(p, STYLE_BOLD, "Columns");
     for (size_t c = 0; c < COLUMNS_COUNT; c++)

@@ -12,20 +12,6 @@
 
 /* Numbers and names as text; each returns DST. ----------------------------------------------- */
 
-static char *age_text(char *dst, size_t size, double ms)
-{
-    return fmt_duration(dst, size, isnan(ms) ? -1 : ms * (double)NSEC_PER_MSEC);
-}
-
-static char *percent_text(char *dst, size_t size, double share)
-{
-    if (isnan(share))
-        snprintf(dst, size, "-");
-    else
-        snprintf(dst, size, "%.0f%%", share * 100);
-    return dst;
-}
-
 static char *comm_text(char *dst, size_t size, const char *comm, bool ascii)
 {
     if (comm[0])
@@ -93,20 +79,20 @@ static void add_waiting(struct text_page *p, const struct snap_lock *l)
                   fmt_count(b, sizeof(b), l->waiters_avg_10s),
                   fmt_count(c, sizeof(c), l->waiters_avg_60s), l->waiters_max);
     text_page_add(p, STYLE_PLAIN, "  held        %s of the looks at it, last 10 s",
-                  percent_text(a, sizeof(a), l->busy));
+                  fmt_fixed(a, sizeof(a), l->busy * 100, 0, "%"));
     text_page_add(p, STYLE_PLAIN, "  share       %s of all thread time is spent waiting here",
-                  percent_text(a, sizeof(a), l->wait_share));
+                  fmt_fixed(a, sizeof(a), l->wait_share * 100, 0, "%"));
     if (!isnan(l->wait_ms))
         text_page_add(p, STYLE_PLAIN, "  one sleep   mean %s   p99 %s   longest %s",
-                      age_text(a, sizeof(a), l->wait_ms), age_text(b, sizeof(b), l->wait_ms_p99),
-                      age_text(c, sizeof(c), l->wait_ms_max));
+                      fmt_msec(a, sizeof(a), l->wait_ms), fmt_msec(b, sizeof(b), l->wait_ms_p99),
+                      fmt_msec(c, sizeof(c), l->wait_ms_max));
     if (!isnan(l->contended_per_s) || !isnan(l->acquired_per_s))
         text_page_add(p, STYLE_PLAIN, "  rate        taken %s/s, of these after a sleep %s/s",
                       fmt_si(a, sizeof(a), l->acquired_per_s),
                       fmt_si(b, sizeof(b), l->contended_per_s));
     if (!isnan(l->hold_us))
         text_page_add(p, STYLE_PLAIN, "  hold        %s each time, so at most %s/s",
-                      age_text(a, sizeof(a), l->hold_us / 1000),
+                      fmt_msec(a, sizeof(a), l->hold_us / 1000),
                       fmt_si(b, sizeof(b), l->ceiling_per_s));
 }
 
@@ -139,7 +125,7 @@ static void holder_doing(char *dst, size_t size, const struct snap_holder *h)
         snprintf(dst, size, "%s", thread_state_name(h->state));
     else
         snprintf(dst, size, "%s for %s", thread_state_name(h->state),
-                 age_text(age, sizeof(age), h->age_ms));
+                 fmt_msec(age, sizeof(age), h->age_ms));
 }
 
 static void add_holder(struct text_page *p, const struct snap_holder *h, bool ascii)
@@ -189,7 +175,7 @@ static void add_waiter(struct text_page *p, const struct snap_waiter *w, bool be
     const char *who = !by ? "-" : strcmp(by, "hard") == 0 ? "holder" : "queue";
 
     text_page_add(p, STYLE_PLAIN, "  %6s %7s %-9s %-*s%s",
-                  age_text(age, sizeof(age), w->age_ms > 0 ? w->age_ms : NAN),
+                  fmt_msec(age, sizeof(age), w->age_ms > 0 ? w->age_ms : NAN),
                   tid_text(tid, sizeof(tid), w->tid), mode ? mode : "-", behind ? 9 : 0,
                   behind ? who : "", comm_text(comm, sizeof(comm), w->comm, ascii));
 }

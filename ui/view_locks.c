@@ -1,11 +1,8 @@
 #include "view_locks.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "../src/fmt.h"
 #include "../src/render.h"
 #include "../src/xalloc.h"
 
@@ -43,7 +40,7 @@ struct locks_layout locks_layout(int h, const struct locks_layout *want)
     /* In the order of their weight ... */
     at.nverdict = take(&left, MIN(want->nverdict, 1), 0);
     int list = take(&left, 1, 0);
-    int titles = take(&left, 1, 0);
+    int titles = take(&left, want->titles, 0);
     int states = take(&left, 1, LIST_MIN - 1);
     at.nprocess = take(&left, MIN(want->nprocess, 1), LIST_MIN - 1);
     int fold = take(&left, want->fold, LIST_MIN - 1);
@@ -65,21 +62,6 @@ struct locks_layout locks_layout(int h, const struct locks_layout *want)
 }
 
 /* Lines above and below the list ------------------------------------------------------------- */
-
-/* "CRITICAL 31 threads ...": the word says what the colour says. */
-static void verdict_text(char *dst, size_t size, const struct snapshot *s, bool ascii)
-{
-    size_t len = 0;
-
-    dst[0] = '\0';
-    if (s->severity != SEVERITY_INFO) {
-        len = (size_t)snprintf(dst, size, "%s ", severity_name(s->severity));
-        for (size_t i = 0; i < len; i++)
-            dst[i] = (char)toupper((unsigned char)dst[i]);
-    }
-    if (s->verdict)
-        fmt_safe(dst + len, size - len, s->verdict, strlen(s->verdict), ascii);
-}
 
 static enum style verdict_style(const struct snapshot *s)
 {
@@ -125,16 +107,9 @@ static void draw_notes(const struct area *a, const struct locks_layout *at,
 
     if (at->fold >= 0)
         draw_line(a, a->y + at->fold, STYLE_DIM, render_sync_fold(line, sizeof(line), s));
-    if (at->notes < 0)
-        return;
-    size_t len = (size_t)snprintf(line, sizeof(line), "degraded: ");
-    for (size_t i = 0; i < s->self.ndegraded && len + 3 < sizeof(line); i++) {
-        const char *why = s->self.degraded[i];
-        if (i)
-            len += (size_t)snprintf(line + len, sizeof(line) - len, "; ");
-        len += fmt_safe(line + len, sizeof(line) - len, why, strlen(why), a->ascii);
-    }
-    draw_line(a, a->y + at->notes, STYLE_DIM, line);
+    if (at->notes >= 0)
+        draw_line(a, a->y + at->notes, STYLE_DIM,
+                  render_degraded(line, sizeof(line), s, -1, a->ascii));
 }
 
 /* The list ----------------------------------------------------------------------------------- */
@@ -190,12 +165,14 @@ static size_t sort_locks(const struct ui_state *st, const struct snapshot *s,
 /* All of it ---------------------------------------------------------------------------------- */
 
 static struct locks_layout lay_out(const struct area *a, const struct ui_state *st,
-                                   const struct snapshot *s, const struct text_page *verdict)
+                                   const struct snapshot *s, const struct text_page *verdict,
+                                   bool titles)
 {
     char fold[LINE_SIZE];
     struct locks_layout want = {
         .nverdict = (int)MIN(verdict->n, (size_t)2),
         .nprocess = (int)MIN(s->nprocesses, (size_t)1000),
+        .titles = titles, /* none above an empty list */
         .fold = !st->sync && render_sync_fold(fold, sizeof(fold), s)[0],
         .notes = s->self.ndegraded > 0,
     };
@@ -210,10 +187,10 @@ static void draw_snapshot(const struct area *a, struct ui_state *st, const struc
     struct text_page verdict = {.width = a->w};
     char text[LINE_SIZE];
 
-    verdict_text(text, sizeof(text), s, a->ascii);
-    text_page_add(&verdict, verdict_style(s), "%s", text);
-    struct locks_layout at = lay_out(a, st, s, &verdict);
+    text_page_add(&verdict, verdict_style(s), "%s",
+                  render_verdict(text, sizeof(text), s, a->ascii));
     size_t n = sort_locks(st, s, locks);
+    struct locks_layout at = lay_out(a, st, s, &verdict, n > 0);
     ui_state_place_locks(st, locks, n, (size_t)at.nlist);
 
     draw_verdict(a, &at, &verdict);

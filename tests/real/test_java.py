@@ -8,7 +8,7 @@ from promises import check_calm, check_parked, comms_of, threads_of
 @pytest.fixture(scope="module")
 def classes(find, run, programs, tmp_path_factory):
     path = tmp_path_factory.mktemp("java")
-    run([find("javac"), "-d", path, programs / "Contended.java"], timeout=120)
+    run([find("javac"), "-J-XX:-UsePerfData", "-d", path, programs / "Contended.java"], timeout=120)
     return path
 
 

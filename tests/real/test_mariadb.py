@@ -1,5 +1,6 @@
 """MariaDB: pthread mutexes, locks of InnoDB's own, pools, and waiters that sleep each alone."""
 
+import os
 import subprocess
 
 import pytest
@@ -18,6 +19,11 @@ from promises import (
 ROW_WAITERS = 6
 
 
+def own_temporary(path):
+    """The environment of a server whose user may not write where the tests do."""
+    return {**os.environ, "TMPDIR": str(path)}
+
+
 @pytest.fixture(scope="module")
 def installed(find, run, place):
     """A data directory with the system tables: (path, user)."""
@@ -25,7 +31,7 @@ def installed(find, run, place):
     path, user = place("m", "mysql")
     command = [find("mariadb-install-db"), "--no-defaults", f"--datadir={path / 'd'}"]
     command += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-    run([*command, f"--user={user}"] if user else command)
+    run([*command, f"--user={user}"] if user else command, env=own_temporary(path))
     return path, user
 
 
@@ -58,7 +64,7 @@ def start(installed, find, serve, run):
     command += [f"--user={user}"] if user else []
 
     def begin(*options):
-        server = serve([*command, *options], client.serves)
+        server = serve([*command, *options], client.serves, env=own_temporary(path))
         server.client = client
         return server
 

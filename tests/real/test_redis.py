@@ -46,7 +46,7 @@ def test_io_threads_wait_for_mutexes_of_the_main_thread(redis, observe):
         assert [(row["kind"], row["waiters"]) for row in rows] == [("mutex", 1)] * 3
         for row in rows:
             (holder,) = row["holders"]
-            assert (holder["tid"], holder["confidence"]) == (server.pid, "confirmed")
+            assert (holder["tid"], holder["confidence"]) == (server.pid, "confirmed"), row
             assert holder["state"] in ("net", "running", "runq")
         assert process_of(snapshot, server.pid)["states"]["lock"] == pytest.approx(3, abs=0.05)
     assert server.ask("PING") == "PONG"

@@ -225,3 +225,23 @@ def test_hostile_names_in_messages(hostile, watch):
     said = watcher.stderr().encode()
     assert str(hostile.pid).encode() in said
     check_tame(said)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["\033[31mword"],
+        ["-p", "\033[31m1"],
+        ["-d", "\033[31m1", "-p", "1"],
+        ["-s", "\033[31mwait", "-c", "x"],
+        ["-o", "\033[31mwait", "-c", "x"],
+        ["--\033[31mword"],
+        ["-c", "\033[31mword"],
+        ["--", "\033[31mword"],
+    ],
+)
+def test_words_of_the_command_line_do_not_steer_the_terminal(lock_top, args):
+    done = subprocess.run([lock_top, *args], capture_output=True, timeout=20, stdin=subprocess.DEVNULL)
+    assert done.returncode in (2, 3)
+    assert b"\x1b" not in done.stderr + done.stdout
+    assert b"[31m" in done.stderr

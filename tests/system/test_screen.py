@@ -1,5 +1,6 @@
 """The live screen, in a real terminal."""
 
+import ctypes
 import os
 import re
 import shlex
@@ -13,6 +14,8 @@ from tmuxscreen import TmuxScreen
 pytestmark = pytest.mark.skipif(not tmuxscreen.available(), reason="tmux is not installed")
 
 MARK = "MARK-BEFORE"
+EMPTY = "no lock is waited for"
+TGKILL = {"x86_64": 234, "aarch64": 131, "i686": 270}
 
 
 @pytest.fixture
@@ -40,15 +43,16 @@ def screen(terminal, lock_top, workload):
 
 def is_up(text):
     """The lock list stands there, with at least one snapshot."""
-    return "F10Quit" in text and "WAIT" in text and "run " in text
+    listed = "WAIT" in text or EMPTY in text
+    return "F10Quit" in text and listed and "run " in text
 
 
 def rows(text):
     """The lines of the lock list."""
     lines = text.split("\n")
-    titles = next(i for i, line in enumerate(lines) if "WAIT" in line and "LOCK" in line)
+    titles = [i for i, line in enumerate(lines) if "WAIT" in line and "LOCK" in line]
     found = []
-    for line in lines[titles + 1 :]:
+    for line in lines[titles[0] + 1 :] if titles else []:
         if not re.match(r" *\d+ ", line):
             break
         found.append(line)
@@ -96,11 +100,12 @@ def test_no_row_without_contention(terminal, screen):
     screen("idle_pool")
     text = terminal.wait(lambda s: "sync: " in s, 30)
     assert rows(text) == []
+    assert EMPTY in text and "HOLDER" not in text  # no titles above nothing
     assert "CRITICAL" not in text and "WARNING" not in text
     terminal.keys("S")
-    assert rows(terminal.wait(lambda s: rows(s)))
+    assert EMPTY not in terminal.wait(lambda s: rows(s) and "HOLDER" in s)
     terminal.keys("y")
-    terminal.wait(lambda s: not rows(s))
+    terminal.wait(lambda s: not rows(s) and EMPTY in s)
 
 
 def test_step_through_sort_columns(terminal, screen):
@@ -163,6 +168,11 @@ def test_help(terminal, screen, key):
     terminal.keys(key)
     text = terminal.wait(lambda s: "F6 s" in s)
     assert "F10 Ctrl-C" in text
+    # Enter means one thing on one page and another on another: under different titles.
+    lines = [line.strip() for line in text.split("\n")]
+    titles = [i for i, line in enumerate(lines) if line.startswith("Keys on ")]
+    entered = [i for i, line in enumerate(lines) if line.startswith("Enter ")]
+    assert len(entered) == 2 and any(entered[0] < i < entered[1] for i in titles), text
     terminal.keys("G")
     terminal.wait(lambda s: "HOLDER" in s and "F6 s" not in s)
     terminal.keys("q")
@@ -229,6 +239,18 @@ def test_resize(terminal, screen):
     terminal.wait(lambda s: row_of(s, truth["holder_tid"]))
 
 
+def test_added_column_on_a_wide_terminal(terminal, screen):
+    screen("mutex_normal", "-o", "+class")
+    text = terminal.wait(lambda s: "CLASS" in s, 30)
+    assert "SHARE" not in text
+    terminal.resize(140, 24)
+    text = terminal.wait(lambda s: "SHARE" in s)
+    for title in ("MAX", "AGE", "CLASS", "60s"):
+        assert title in text
+    terminal.resize(80, 24)
+    terminal.wait(lambda s: "SHARE" not in s and "CLASS" in s)
+
+
 def test_size_zero(terminal, screen):
     terminal.type("stty rows 0 cols 0")
     screen("mutex_normal")
@@ -271,6 +293,37 @@ def test_crash_restores_the_terminal(terminal, screen, name):
     os.kill(terminal.child_pid(), getattr(signal, name))
     check_sane(terminal)
     assert terminal.exit_status() == 128 + getattr(signal, name)
+
+
+def sampling_thread(pid):
+    """The thread of lock-top that is not its first one (nor a sanitizer's)."""
+    tids = [int(tid) for tid in os.listdir(f"/proc/{pid}/task") if int(tid) != pid]
+    return max(tids)
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGBUS"])
+def test_crash_of_the_sampling_thread_restores_the_terminal(terminal, screen, name):
+    screen("mutex_normal", ASAN_OPTIONS="handle_segv=0:handle_sigbus=0",
+           UBSAN_OPTIONS="handle_segv=0:handle_sigbus=0")
+    pid = terminal.child_pid()
+    sig = getattr(signal, name)
+    assert ctypes.CDLL(None).syscall(TGKILL[os.uname().machine], pid, sampling_thread(pid), sig) == 0
+    check_sane(terminal)
+    assert terminal.exit_status() == 128 + sig
+
+
+def test_ignored_signals_stay_ignored(terminal, screen):
+    terminal.type("trap '' USR1 TERM")
+    screen("mutex_normal")
+    for name in ("SIGUSR1", "SIGTERM", "SIGUSR1"):
+        os.kill(terminal.child_pid(), getattr(signal, name))
+    time.sleep(0.5)
+    assert terminal.alternate() and "icanon" not in terminal.stty()
+    terminal.keys("h")
+    terminal.wait(lambda s: "Keys on every page" in s)
+    terminal.keys("F10")
+    check_sane(terminal)
+    assert terminal.exit_status() == 0
 
 
 def test_suspend_and_resume(terminal, screen):
