@@ -152,10 +152,9 @@ static double or_unknown(int64_t value)
 
 static double oldest_wait_ms(const struct snap_lock *l)
 {
-    double oldest = NAN;
+    /* They stand with the longest sleepers first. */
+    double oldest = l->nwaiter_threads ? l->waiter_threads[0].age_ms : NAN;
 
-    for (size_t i = 0; i < l->nwaiter_threads; i++)
-        oldest = fmax(oldest, l->waiter_threads[i].age_ms);
     return oldest > 0 ? oldest : NAN; /* seen for the first time: nothing is known yet */
 }
 
@@ -233,9 +232,9 @@ static char *unnamed_holder(char *dst, size_t size, const struct snap_holder *h,
 {
     if (!h->detail)
         return copy(dst, size, "-");
-    if (strstr(h->detail, "not recorded"))
+    if (h->unrecorded && h->mode != MODE_SHARED)
         return copy(dst, size, "? (not recorded)");
-    size_t len = strlen(copy(dst, size, h->gone ? "" : "? "));
+    size_t len = strlen(copy(dst, size, h->confidence == CONF_CONFIRMED ? "" : "? "));
     fmt_safe(dst + len, size - len, h->detail, strlen(h->detail), ascii);
     return dst;
 }

@@ -88,7 +88,8 @@ static void put_history(struct snap_lock *l, struct model *m, struct lock_row *r
 
     for (int ago = 1; ago <= valid; ago++) {
         double mean = locktab_second(&m->locks, r, ago);
-        l->history[SNAP_HISTORY - ago] = isnan(mean) ? 0 : (uint16_t)lround(MIN(mean, 65535.0));
+        l->history[SNAP_HISTORY - ago] = isnan(mean) ? SNAP_NO_DATA
+                                                      : (uint16_t)lround(MIN(mean, 65534.0));
     }
     l->nhistory = (size_t)valid;
 }

@@ -214,6 +214,7 @@ bool monitor_stop(struct monitor *m)
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += STOP_PATIENCE_S;
     if (pthread_timedjoin_np(m->thread, NULL, &until) != 0) {
+        pthread_detach(m->thread);
         warn_msg("the sampling thread hangs in the kernel and is left behind");
         return false;
     }

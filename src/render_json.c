@@ -243,7 +243,7 @@ static json_t *history_json(const struct snap_lock *l)
     size_t n = l->nhistory < SNAP_HISTORY ? l->nhistory : SNAP_HISTORY;
 
     for (size_t i = SNAP_HISTORY - n; i < SNAP_HISTORY; i++)
-        append(a, json_integer(l->history[i]));
+        append(a, l->history[i] == SNAP_NO_DATA ? json_null() : json_integer(l->history[i]));
     return a;
 }
 
@@ -288,6 +288,7 @@ static json_t *lock_json(const struct snap_lock *l)
     put(o, "waiter_threads", waiter_threads_json(l));
     put(o, "stacks", json_null());
     put(o, "history", history_json(l));
+    put(o, "held", l->held < 0 ? json_null() : json_boolean(l->held));
     return o;
 }
 

@@ -77,7 +77,8 @@ struct snap_waiter {
     const char *blocked_by; /* "hard" (by the holder), "soft" (by the queue), NULL unknown */
 };
 
-#define SNAP_HISTORY 60 /* seconds */
+#define SNAP_HISTORY 60         /* seconds */
+#define SNAP_NO_DATA UINT16_MAX /* in the history: a second in which nobody looked */
 
 struct snap_lock {
     const char *id; /* stable while the lock lives: selection and references go by it */
@@ -104,7 +105,8 @@ struct snap_lock {
     size_t nholders;
     const struct snap_waiter *waiter_threads; /* the longest sleepers first, at most */
     size_t nwaiter_threads;                   /* SNAP_MAX_WAITERS of them */
-    uint16_t history[SNAP_HISTORY]; /* rounded mean waiters of each second, oldest first */
+    uint16_t history[SNAP_HISTORY]; /* rounded mean waiters of each second, oldest first, or
+                                       SNAP_NO_DATA */
     size_t nhistory;                /* how many of them are valid (the last ones) */
 };
 

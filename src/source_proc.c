@@ -351,6 +351,23 @@ static void prepare_sweep(struct source_proc *s)
     serve_requests(s, now);
 }
 
+/* All have ended. Where others may join by name, one that began since the last look (a service
+ * that was restarted) goes on in their place. */
+static size_t look_for_successors(struct source_proc *s, nsec_t now)
+{
+    size_t alive = 0;
+
+    if (!s->cfg.target)
+        return 0;
+    target_look_anew(s->cfg.target);
+    follow_target(s, now);
+    for (size_t i = 0; i < s->n; i++) {
+        process_sweep(s->procs[i], &s->common, now);
+        alive += !s->procs[i]->fact.ended && !s->procs[i]->outsider;
+    }
+    return alive;
+}
+
 static size_t proc_sweep(struct source *base, struct sample *out)
 {
     struct source_proc *s = (struct source_proc *)base;
@@ -365,6 +382,8 @@ static size_t proc_sweep(struct source *base, struct sample *out)
         process_sweep(s->procs[i], &s->common, now);
         alive += !s->procs[i]->fact.ended && !s->procs[i]->outsider;
     }
+    if (alive == 0)
+        alive = look_for_successors(s, now);
     for (size_t i = 0; i < s->n; i++)
         process_read_links(s->procs[i], &s->common, now);
     emit(s, out, SAMPLE_SWEEP, now);

@@ -358,6 +358,11 @@ struct target *target_new(const struct target_spec *spec, int quiet_fd, char *er
     return NULL;
 }
 
+void target_look_anew(struct target *t)
+{
+    t->next_look = 0;
+}
+
 size_t target_list(struct target *t, nsec_t now, const pid_t **pids)
 {
     if (now >= t->next_look)

@@ -36,6 +36,9 @@ struct target *target_new(const struct target_spec *spec, int quiet_fd, char *er
  * reused PID; one whose main thread has ended while others run stays. */
 size_t target_list(struct target *t, nsec_t now, const pid_t **pids);
 
+/* The next target_list() looks anew: the caller knows that the last of the processes has ended. */
+void target_look_anew(struct target *t);
+
 /* Ends T. A command that is still running gets SIGTERM, then SIGKILL after GRACE, and is
  * reaped; only a command stuck in an uninterruptible wait for seconds after SIGKILL is left to
  * the system. NULL is allowed. */

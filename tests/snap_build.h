@@ -175,7 +175,8 @@ static inline void fill_mariadb_holders(struct mariadb *m)
         .pid = 16147, .tid = 16151, .comm = "purge", .gone = true, .age_ms = NAN};
     m->holders[2].confidence = CONF_CONFIRMED;
     m->holders[3] = (struct snap_holder){
-        .pid = -1, .tid = -1, .detail = "not recorded by this lock", .age_ms = NAN};
+        .pid = -1, .tid = -1, .unrecorded = true, .detail = "not recorded by this lock",
+        .age_ms = NAN};
     m->waiters[0] = (struct snap_waiter){16147, 16160, "conn-3", MODE_EXCLUSIVE, 12.1, "hard"};
     m->waiters[1] = (struct snap_waiter){16147, 16161, "conn-4", MODE_NONE, NAN, NULL};
 }

@@ -216,7 +216,7 @@ static void test_choose(void **state)
 
 static void test_numbers(void **state)
 {
-    const struct snap_waiter waiters[] = {{.age_ms = 18.4}, {.age_ms = NAN}, {.age_ms = 1200}};
+    const struct snap_waiter waiters[] = {{.age_ms = 1200}, {.age_ms = 18.4}, {.age_ms = NAN}};
     struct snap_lock l = blank_lock("l", KIND_MUTEX);
 
     (void)state;
@@ -315,10 +315,12 @@ static void test_unnamed_holder_cell(void **state)
 
     (void)state;
     assert_holder(h, 1, "-");
+    h.unrecorded = true;
     h.detail = "not recorded by this lock";
     assert_holder(h, 1, "? (not recorded)");
-    h.detail = "3 readers, not recorded";
-    assert_holder(h, 1, "? (not recorded)");
+    h.mode = MODE_SHARED;
+    h.detail = "3 readers; not recorded";
+    assert_holder(h, 1, "? 3 readers; not recorded");
     h.detail = "outside\nthis namespace";
     assert_holder(h, 1, "? outside\\nthis namespace");
 }

@@ -65,7 +65,7 @@ static void test_json_has_the_names_of_the_contract(void **state)
     assert_keys(l, "id class kind confidence name pid address path waiters waiters_avg_1s "
                    "waiters_avg_10s waiters_avg_60s waiters_max wait_share busy wait_ms "
                    "wait_ms_p99 wait_ms_max contended_per_s acquired_per_s hold_us ceiling_per_s "
-                   "model_wait_ms holders waiter_threads stacks history ");
+                   "model_wait_ms holders waiter_threads stacks history held ");
     assert_keys(first(l, "holders"), "pid tid comm mode state detail confidence age_ms waits_for ");
     assert_keys(first(l, "waiter_threads"), "pid tid comm mode age_ms blocked_by ");
     json_decref(o);
@@ -89,7 +89,7 @@ static void test_json_unknown_is_null(void **state)
     size_t nulls = 0;
 
     json_object_foreach(lock, key, value) nulls += json_is_null(value);
-    assert_int_equal(nulls, 4 + 15 + 1); /* name, pid, address, path; every figure; stacks */
+    assert_int_equal(nulls, 4 + 15 + 2); /* name, pid, address, path; every figure; stacks, held */
     nulls = 0;
     json_object_foreach(first(lock, "holders"), key, value) nulls += json_is_null(value);
     assert_int_equal(nulls, 8); /* all but the confidence */
@@ -151,12 +151,17 @@ static void test_json_whole_history(void **state)
 
     (void)state;
     for (int i = 0; i < SNAP_HISTORY; i++)
-        l.history[i] = (uint16_t)(65535 - i);
+        l.history[i] = (uint16_t)(65534 - i);
     l.nhistory = SNAP_HISTORY;
     json_t *o = parsed(&s), *history = json_object_get(first(o, "locks"), "history");
     assert_int_equal(json_array_size(history), SNAP_HISTORY);
-    assert_int_equal(json_integer_value(json_array_get(history, 0)), 65535);
-    assert_int_equal(json_integer_value(json_array_get(history, 59)), 65535 - 59);
+    assert_int_equal(json_integer_value(json_array_get(history, 0)), 65534);
+    assert_int_equal(json_integer_value(json_array_get(history, 59)), 65534 - 59);
+    json_decref(o);
+    l.history[7] = SNAP_NO_DATA; /* nobody looked in that second */
+    o = parsed(&s);
+    history = json_object_get(first(o, "locks"), "history");
+    assert_true(json_is_null(json_array_get(history, 7)));
     json_decref(o);
 }
 

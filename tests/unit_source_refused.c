@@ -90,8 +90,8 @@ static int look_as_nobody(struct room *r)
     if (s.self.unreadable != 4 || s.self.denied_errno != p->refused_errno)
         return 7; /* each was tried once */
     sweep_for(source, &s, 1500 * NSEC_PER_MSEC);
-    if (s.self.unreadable < 5 || s.self.unreadable > 8)
-        return 8; /* now and then one is tried again */
+    if (s.self.unreadable < 5 || s.self.unreadable > 7)
+        return 8; /* two are tried again once a second */
     source->ops->free(source);
     return 0;
 }

@@ -170,11 +170,24 @@ static void test_plot_nothing(void **state)
 static void test_plot_above_the_peak(void **state)
 {
     struct text_page p = {0};
-    static const uint16_t v[] = {UINT16_MAX};
+    static const uint16_t v[] = {UINT16_MAX - 1};
 
     (void)state;
     text_page_plot(&p, v, 1, 1, 1, true);
     assert_string_equal(p.lines[0].text, "    1 |@");
+    text_page_release(&p);
+}
+
+/* A second in which nobody looked is no second in which nobody waited. */
+static void test_plot_without_data(void **state)
+{
+    struct text_page p = {0};
+    static const uint16_t v[] = {2, SNAP_NO_DATA, 0};
+
+    (void)state;
+    text_page_plot(&p, v, 3, 2, 2, true);
+    assert_string_equal(p.lines[0].text, "    2 |@  ");
+    assert_string_equal(p.lines[1].text, "    0 |@? ");
     text_page_release(&p);
 }
 
@@ -343,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_plot_ascii),
         cmocka_unit_test(test_plot_nothing),
         cmocka_unit_test(test_plot_above_the_peak),
+        cmocka_unit_test(test_plot_without_data),
         cmocka_unit_test(test_lock_page),
         cmocka_unit_test(test_lock_page_narrow),
         cmocka_unit_test(test_lock_page_without_lock),

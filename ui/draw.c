@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../src/fmt.h"
+#include "../src/snapshot.h"
 #include "../src/xalloc.h"
 
 /* Styles ----------------------------------------------------------------------------------- */
@@ -177,7 +178,10 @@ void text_page_plot(struct text_page *p, const uint16_t *v, size_t n, int rows, 
         size_t len = 0;
         for (size_t i = 0; i < n && len + 4 < sizeof(line); i++)
             len += (size_t)snprintf(line + len, sizeof(line) - len, "%s",
-                                    cells[plot_level(v[i], peak, rows, row, levels)]);
+                                    v[i] != SNAP_NO_DATA
+                                        ? cells[plot_level(v[i], peak, rows, row, levels)]
+                                    : row ? " "
+                                          : "?");
         if (row == rows - 1)
             text_page_add(p, STYLE_PLAIN, "%5u |%s", peak, line);
         else

@@ -107,7 +107,7 @@ static void add_history(struct text_page *p, const struct snap_lock *l, bool asc
         n = MIN(n, (size_t)MAX(p->width - PLOT_MARGIN, 1));
     const uint16_t *last = l->history + SNAP_HISTORY - n;
     for (size_t i = 0; i < n; i++)
-        peak = MAX(peak, last[i]);
+        peak = MAX(peak, last[i] == SNAP_NO_DATA ? 0u : last[i]);
     text_page_add(p, STYLE_PLAIN, "%s", "");
     text_page_add(p, STYLE_BOLD, "Waiters, second by second, last %zu s", n);
     text_page_plot(p, last, n, PLOT_ROWS, peak, ascii);

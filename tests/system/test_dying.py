@@ -38,6 +38,20 @@ def test_one_of_two_targets_is_killed(workload, watch):
     watcher.rest()
 
 
+def test_service_is_restarted(workload, watch):
+    """By name: a successor that began moments before the last process ended is watched on."""
+    old = workload("two_locks")
+    watcher = watch("-c", "two_locks", "-d", 0.2)
+    assert watcher.next() is not None
+    new = workload("two_locks")
+    old.kill()
+    old.process.wait()
+    watcher.until(lambda s: [p["pid"] for p in s["processes"]] == [new.pid], "only the successor")
+    new.kill()
+    new.process.wait()
+    watcher.rest()
+
+
 def test_target_becomes_another_program(workload, watch):
     target = workload("execer")
     old = target.truth["address"]
