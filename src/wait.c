@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 
-#define LOCK_PI2 13 /* FUTEX_LOCK_PI2, Linux 5.14 */
-
 /* A frame is not larger than this between a wait and the word it declared on its own stack. */
 #define OWN_STACK 65536
 
@@ -327,7 +325,7 @@ struct wait_class wait_classify(const struct futex_wait *f, const struct wait_co
 
     if (f->words > 1)
         return unknown(&q);
-    if (f->cmd == FUTEX_LOCK_PI || f->cmd == LOCK_PI2)
+    if (f->cmd == FUTEX_LOCK_PI || f->cmd == FUTEX_LOCK_PI2)
         return classify_pi(&q);
     if (f->cmd == FUTEX_WAIT_REQUEUE_PI)
         return answer(&q, KIND_COND, CONF_LIKELY, 0);
@@ -340,7 +338,7 @@ struct wait_class wait_classify(const struct futex_wait *f, const struct wait_co
 
 bool wait_suits(const struct futex_wait *f, enum lock_kind kind)
 {
-    bool pi = f->cmd == FUTEX_LOCK_PI || f->cmd == LOCK_PI2;
+    bool pi = f->cmd == FUTEX_LOCK_PI || f->cmd == FUTEX_LOCK_PI2;
 
     switch (kind) {
     case KIND_MUTEX_PI:

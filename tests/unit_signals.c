@@ -152,7 +152,7 @@ static void test_close(void **state UNUSED)
 static int stay_ignored(void)
 {
     static const int signals[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGTSTP,
-                                  SIGALRM, SIGUSR1, SIGUSR2, SIGCONT};
+                                  SIGALRM, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF, SIGIO, SIGPWR, SIGUSR1, SIGUSR2, SIGCONT};
 
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         signal(signals[i], SIG_IGN);

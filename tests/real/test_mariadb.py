@@ -126,6 +126,8 @@ def test_mutex_of_the_binary_log(start, slap, watch):
     with Guard([server.pid]) as guard:
         watcher = watch("-p", server.pid, "-d", 0.1)
         seen = watcher.until(named, "a mutex with waiters and its holder")
+        for _ in range(10):
+            assert watcher.next() is not None, watcher.stderr()
         watcher.interrupt()
     guard.check()
     for snapshot in watcher.snapshots:

@@ -5,7 +5,9 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 
@@ -181,6 +183,53 @@ def test_starts_a_command_and_takes_it_along(run_text, wait_for):
 def test_ends_with_its_command(run_text):
     done = run_text("-b", "-d", 0.2, "--", shutil.which("sleep"), "0.5", timeout=10)
     assert b"sleep" in done.stdout
+
+
+# A futex word at the end of a page, and a page behind it that nobody ever fills in: whoever reads
+# around the word hangs in the kernel for as long as this process lives.
+UNREADABLE = """
+import ctypes, mmap, platform, struct, time
+calls = {"x86_64": (323, 202), "aarch64": (282, 98)}[platform.machine()]
+libc = ctypes.CDLL(None, use_errno=True)
+page = mmap.PAGESIZE
+pages = mmap.mmap(-1, 2 * page, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+base = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+pages[page - 4:page] = struct.pack("=I", 2)
+fd = libc.syscall(calls[0], 0o2000000)
+api = ctypes.create_string_buffer(struct.pack("=QQQ", 0xAA, 0, 0))
+region = ctypes.create_string_buffer(struct.pack("=QQQQ", base + page, page, 1, 0))
+if fd < 0 or libc.ioctl(fd, 0xC018AA3F, api) or libc.ioctl(fd, 0xC020AA00, region):
+    raise SystemExit(77)
+while True:
+    libc.syscall(calls[1], ctypes.c_void_p(base + page - 4), 128, 2, None)
+"""
+
+
+def test_ends_its_command_though_the_sampling_hangs(lock_top, wait_for):
+    process = subprocess.Popen(
+        [lock_top, "-b", "-d", "0.2", "--", sys.executable, "-c", UNREADABLE],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment(ASAN_OPTIONS="detect_leaks=0"),  # what hangs is left behind
+    )
+    tasks = Path(f"/proc/{process.pid}/task")
+
+    def hangs():
+        return process.poll() is not None or any(
+            (task / "wchan").read_text() == "handle_userfault" for task in tasks.iterdir()
+        )
+
+    wait_for(hangs, "the sampling thread to hang")
+    if process.poll() is not None:
+        pytest.skip(f"no such memory can be made here: {process.stderr.read().decode()}")
+    children = [int(pid) for t in tasks.iterdir() for pid in (t / "children").read_text().split()]
+    process.terminate()
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    assert b"left behind" in errors and b"ending " in errors, errors
+    assert children
+    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children), "its command's end")
 
 
 def test_options_of_the_command_are_its_own(run_text):
