@@ -77,6 +77,17 @@ kernel_headers() {
     esac
 }
 
+# It has no pkg-config file, and its header lies in one of two places.
+libiberty() {
+    printf '#if __has_include(<libiberty/demangle.h>)
+#include <libiberty/demangle.h>
+#else
+#include <demangle.h>
+#endif
+int main(void) { return rust_demangle_callback("", 0, 0, 0); }\n' |
+        "$cc" -x c - -o /dev/null -liberty >/dev/null 2>&1
+}
+
 postgres() {
     have postgres && return
     for prog in /usr/lib/postgresql/*/bin/postgres /usr/pgsql-*/bin/postgres; do
@@ -102,6 +113,11 @@ probe() {
     library libproc2 || need procps-lib library libprocps
     need jansson library jansson
     need uthash header uthash.h
+    need libunwind library libunwind-generic
+    need libdw library libdw
+    need libelf library libelf
+    need liblzma library liblzma
+    need libiberty libiberty
     need kernel-headers kernel_headers
     [ -z "$want_test" ] || probe_test
     [ -z "$want_real" ] || probe_real
@@ -156,6 +172,11 @@ packages() {
     procps-lib)     row   'libproc2-dev|libprocps-dev'     procps-ng-devel     procps-ng          'procps-ng-dev|procps-dev' ;;
     jansson)        row   libjansson-dev                   jansson-devel       jansson            jansson-dev ;;
     uthash)         row   uthash-dev                       uthash-devel        uthash             uthash-dev ;;
+    libunwind)      row   libunwind-dev                    libunwind-devel     libunwind          libunwind-dev ;;
+    libdw)          row   libdw-dev                        elfutils-devel      libelf             elfutils-dev ;;
+    libelf)         row   libelf-dev                       elfutils-libelf-devel libelf           elfutils-dev ;;
+    liblzma)        row   liblzma-dev                      xz-devel            xz                 xz-dev ;;
+    libiberty)      row   libiberty-dev                    binutils-devel      binutils           binutils-dev ;;
     kernel-headers) row   linux-libc-dev                   kernel-headers      linux-api-headers  linux-headers ;;
     cmocka)         row   libcmocka-dev                    libcmocka-devel     cmocka             cmocka-dev ;;
     python)         row   python3                          python3             python             python3 ;;
