@@ -31,13 +31,15 @@ static const struct snap_lock *worst(const struct snapshot *s, bool proven)
     return NULL;
 }
 
+/* "mutex 0x7f3200000040 (in queue_push)": with the function through which most come. */
 static const char *lock_name(struct arena *a, const struct snap_lock *l)
 {
-    if (l->name)
-        return l->name;
-    if (l->path)
-        return arena_printf(a, "%s in %s", lock_kind_name(l->kind), l->path);
-    return arena_printf(a, "%s 0x%" PRIx64, lock_kind_name(l->kind), l->address);
+    const char *name = l->name;
+
+    if (!name)
+        name = l->path ? arena_printf(a, "%s in %s", lock_kind_name(l->kind), l->path)
+                       : arena_printf(a, "%s 0x%" PRIx64, lock_kind_name(l->kind), l->address);
+    return l->site ? arena_printf(a, "%s (in %s)", name, l->site) : name;
 }
 
 static const char *holder_text(struct arena *a, const struct snap_lock *l)
@@ -56,15 +58,41 @@ static const char *holder_text(struct arena *a, const struct snap_lock *l)
                         h->detail ? ", " : "", h->detail ? h->detail : "");
 }
 
-/* " of mariadbd[16147]" where several processes are watched. */
-static const char *process_text(struct snapshot *s, const struct snap_lock *l)
+/* " of mariadbd[16147]" where several processes are watched; PID -1: several of them. */
+static const char *process_text(struct snapshot *s, pid_t pid)
 {
     for (size_t i = 0; s->nprocesses > 1 && i < s->nprocesses; i++) {
         const struct snap_process *p = &s->processes[i];
-        if (p->pid == l->pid)
+        if (p->pid == pid)
             return arena_printf(&s->arena, " of %s[%d]", p->comm, p->pid);
     }
-    return s->nprocesses > 1 && l->pid < 0 ? " of several processes" : "";
+    return s->nprocesses > 1 && pid < 0 ? " of several processes" : "";
+}
+
+/* What will never go on by itself: deadlocks first, then locks whose owner is gone. They need no
+ * count of looks: the model tells them only when they are proved. */
+static const struct snap_chain *never_ending(const struct snapshot *s, size_t *n)
+{
+    const struct snap_chain *found = NULL;
+
+    *n = 0;
+    for (size_t i = 0; i < s->nchains; i++) {
+        const struct snap_chain *c = &s->chains[i];
+        if (c->end != CHAIN_CYCLE && c->end != CHAIN_GONE)
+            continue;
+        ++*n;
+        if (!found || (c->end == CHAIN_CYCLE && found->end != CHAIN_CYCLE))
+            found = c;
+    }
+    return found;
+}
+
+static void stuck_for_ever(struct snapshot *s, const struct snap_chain *c, size_t n)
+{
+    const char *more = n > 1 ? arena_printf(&s->arena, "; and %zu more such", n - 1) : "";
+
+    s->severity = SEVERITY_CRITICAL;
+    s->verdict = arena_printf(&s->arena, "%s%s%s", c->text, process_text(s, c->root.pid), more);
 }
 
 static void contention(struct snapshot *s, const struct snap_lock *l)
@@ -76,7 +104,7 @@ static void contention(struct snapshot *s, const struct snap_lock *l)
         snprintf(share, sizeof(share), " (%.0f %% of thread-time)", l->wait_share * 100);
     s->severity = SEVERITY_WARNING;
     s->verdict = arena_printf(a, "%.1f threads%s wait%s for %s; %s", l->waiters_avg_10s,
-                              process_text(s, l), share, lock_name(a, l), holder_text(a, l));
+                              process_text(s, l->pid), share, lock_name(a, l), holder_text(a, l));
 }
 
 /* What all proven locks together take, and how many they are that are waited for. */
@@ -208,6 +236,8 @@ void diagnose_verdict(struct snapshot *s)
     struct totals t = sum(s);
     const struct snap_lock *l = worst(s, true), *maybe = worst(s, false);
     struct spread sp = spread_of(s, t.threads);
+    size_t nstuck;
+    const struct snap_chain *stuck = never_ending(s, &nstuck);
 
     s->severity = SEVERITY_INFO;
     if (t.living == 0) {
@@ -215,6 +245,8 @@ void diagnose_verdict(struct snapshot *s)
     } else if (t.threads == 0) {
         s->severity = SEVERITY_WARNING;
         s->verdict = "cannot tell: no thread could be looked at";
+    } else if (stuck) {
+        stuck_for_ever(s, stuck, nstuck);
     } else if (t.states[THREAD_STOPPED] > t.threads / 2) {
         s->severity = SEVERITY_WARNING;
         s->verdict = arena_printf(&s->arena, "%.0f of %.0f threads are stopped (by a signal)",

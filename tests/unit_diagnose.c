@@ -158,7 +158,11 @@ static void test_names(void **state)
     l.path = "/dev/shm/pool";
     expect(&p, &l, SEVERITY_WARNING, "for mutex in /dev/shm/pool");
     l.name = "buf_pool+0x40";
-    expect(&p, &l, SEVERITY_WARNING, "for buf_pool+0x40");
+    expect(&p, &l, SEVERITY_WARNING, "for buf_pool+0x40; holder");
+    l.site = "take_page";
+    expect(&p, &l, SEVERITY_WARNING, "for buf_pool+0x40 (in take_page); holder");
+    l.name = l.path = NULL;
+    expect(&p, &l, SEVERITY_WARNING, "for mutex 0x7f3200000040 (in take_page); holder");
 }
 
 static void test_holders(void **state)
@@ -303,6 +307,62 @@ static void test_words_of_unknown_kind(void **state)
     expect(&p, &l, SEVERITY_INFO, "no contention (20 threads: 20 sync)");
 }
 
+/* A snapshot with these chains; the texts are the model's. */
+static void expect_chains(const struct snap_chain *c, size_t n, enum severity severity,
+                          const char *verdict)
+{
+    struct snap_process p[2] = {process(20, THREAD_LOCK), process(3, THREAD_SLEEP)};
+    struct snap_lock l = waited_lock("16147:0x1000", KIND_MUTEX, 5);
+    struct snapshot s = snapshot_of(p, 1, &l, 1);
+
+    s.chains = c;
+    s.nchains = n;
+    s.looks = 3; /* proved things need no more */
+    diagnose_verdict(&s);
+    if (severity == SEVERITY_CRITICAL)
+        assert_string_equal(s.verdict, verdict);
+    else
+        assert_null(strstr(s.verdict, verdict));
+    assert_int_equal(s.severity, severity);
+    arena_release(&s.arena);
+}
+
+static void test_deadlocks_and_orphans(void **state)
+{
+    (void)state;
+    struct snap_chain c[3] = {
+        {.end = CHAIN_CYCLE, .cycle = true, .text = "DEADLOCK 2 threads: a, b"},
+        {.end = CHAIN_GONE, .text = "3 wait for A; its owner is gone"},
+        {.end = CHAIN_OUTSIDE, .text = "9 wait for B"},
+    };
+
+    expect_chains(&c[0], 1, SEVERITY_CRITICAL, "DEADLOCK 2 threads: a, b");
+    expect_chains(&c[0], 3, SEVERITY_CRITICAL, "DEADLOCK 2 threads: a, b; and 1 more such");
+    expect_chains(&c[1], 2, SEVERITY_CRITICAL, "3 wait for A; its owner is gone");
+    for (enum chain_end end = CHAIN_RUNS; end <= CHAIN_UNNAMED; end++) {
+        c[2].end = end;
+        expect_chains(&c[2], 1, SEVERITY_INFO, "9 wait for B");
+    }
+    struct snap_chain turned[2] = {c[1], c[0]};
+    expect_chains(turned, 2, SEVERITY_CRITICAL, "DEADLOCK 2 threads: a, b; and 1 more such");
+}
+
+/* Which process, where there are several. */
+static void test_deadlock_of_one_process(void **state)
+{
+    (void)state;
+    struct snap_process p[2] = {process(20, THREAD_LOCK), process(3, THREAD_SLEEP)};
+    struct snap_chain c = {.end = CHAIN_CYCLE, .cycle = true, .text = "DEADLOCK 2 threads"};
+    struct snapshot s = snapshot_of(p, 2, NULL, 0);
+
+    p[1].pid = c.root.pid = 300;
+    s.chains = &c;
+    s.nchains = 1;
+    diagnose_verdict(&s);
+    assert_string_equal(s.verdict, "DEADLOCK 2 threads of shop[300]");
+    arena_release(&s.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +383,8 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_holders),
         cmocka_unit_test(test_states_of_several_processes),
+        cmocka_unit_test(test_deadlocks_and_orphans),
+        cmocka_unit_test(test_deadlock_of_one_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,6 +118,7 @@ static void test_what_it_does(void **state)
     } cases[] = {
         {SEEN_CALL, CALL_fsync, 12, "/data/ibdata1", "fsync fd 12 /data/ibdata1", THREAD_DISK},
         {SEEN_CALL, CALL_recvfrom, 7, NULL, "recvfrom fd 7", THREAD_NET},
+        {SEEN_CALL, CALL_recvfrom, 7, "socket:[123]", "recvfrom fd 7 socket:[123]", THREAD_NET},
         {SEEN_CALL, CALL_nanosleep, -1, NULL, "nanosleep", THREAD_SLEEP},
         {SEEN_CALL, CALL_OTHER, -1, NULL, "syscall 333", THREAD_OTHER},
         {SEEN_FAULT, CALL_OTHER, -1, NULL, "blocked outside a system call (page fault)",
@@ -162,6 +163,7 @@ static void test_holder_waits_for_another_lock(void **state)
 
     mutex_convoy(p, ADDR, 103, 104, 3);
     mutex_convoy(p, ADDR + 64, 102, 103, 1);
+    calls(p, 102, CALL_pause);
     sweeps(w, 3, TICK);
     struct snapshot *s = snapshot_now(w);
     const struct snap_lock *l = snapshot_lock(s, "100:0x7f0000001000");
@@ -170,7 +172,8 @@ static void test_holder_waits_for_another_lock(void **state)
     assert_non_null(next);
     assert_int_equal(next->address, ADDR + 64);
     assert_int_equal(next->holders->tid, 102);
-    assert_string_equal(l->holders->detail, "waits for mutex 0x7f0000001040");
+    assert_string_equal(l->holders->detail,
+                        "waits for mutex 0x7f0000001040 held by t102[102], sleeping in pause");
     snapshot_free(s);
     world_free(w);
 }
@@ -293,8 +296,40 @@ static void test_readers_are_counted_not_named(void **state)
     const struct snap_holder *h = holder_of(s);
     assert_int_equal(h->tid, -1);
     assert_int_equal(h->mode, MODE_SHARED);
-    assert_string_equal(h->detail, "3 readers; readers are not recorded by this lock");
+    assert_string_equal(h->detail, "3 readers hold it (not recorded)");
     snapshot_free(s);
+    world_free(w);
+}
+
+/* A stdio lock names its owner through a thread descriptor, which the source has followed. */
+static void test_owner_of_a_stdio_lock(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
+    struct built_process *p = add_busy_process(w, PID, 6);
+    struct built_word *word = word_at(p, ADDR);
+
+    word->fact.region = REGION_LIBC;
+    PUT_WORDS(&word->memory, 0, 2, 1, 0x1700, 0x7f00);
+    word->fact.early_owner = word->fact.late_owner = 103;
+    waits(p, 104, ADDR, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 2);
+    sweeps(w, 3, TICK);
+    expect_holder(w, 103, CONF_CONFIRMED);
+    struct snapshot *s = snapshot_now(w);
+    assert_int_equal(only_lock(s)->kind, KIND_LIBC);
+    snapshot_free(s);
+    word->fact.late_owner = 102; /* it changed hands between the reads */
+    sweep(w, TICK);
+    expect_holder(w, 102, CONF_LIKELY);
+    word->fact.early_owner = word->fact.late_owner = 0;
+    sweeps(w, 2, TICK);
+    expect_nobody(w, "not recorded by this lock");
+    word->fact.late_owner = 102; /* of a mutex that is no business of anybody */
+    put_mutex(&word->memory, 2, 103, 0);
+    wakes(p, 104);
+    waits(p, 104, ADDR, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 2);
+    sweeps(w, 3, TICK);
+    expect_holder(w, 103, CONF_CONFIRMED);
     world_free(w);
 }
 
@@ -377,9 +412,17 @@ static void test_holder_in_another_process(void **state)
     world_free(w);
 }
 
-static size_t ask(struct world *w, struct request *out)
+/* What the model asks for of KIND. */
+static size_t ask(struct world *w, enum request_kind kind, struct request *out)
 {
-    return model_requests(w->model, out, 4);
+    struct request all[16];
+    size_t n = 0, of_all = model_requests(w->model, all, ARRAY_SIZE(all));
+
+    for (size_t i = 0; i < of_all; i++) {
+        if (all[i].kind == kind)
+            out[n++] = all[i];
+    }
+    return n;
 }
 
 /* The source is asked for an owner that is not watched, not too often, and as long as needed. */
@@ -388,15 +431,15 @@ static void test_unwatched_holder_is_asked_for(void **state)
     (void)state;
     struct world *w = world_new();
     struct built_process *a = add_busy_process(w, PID, 4);
-    struct request r[4];
+    struct request r[16];
 
     shared_convoy(a, ADDR, 302, 102);
     sweeps(w, 2, TICK);
-    assert_int_equal(ask(w, r), 1);
+    assert_int_equal(ask(w, REQUEST_HOLDER, r), 1);
     assert_int_equal(r[0].kind, REQUEST_HOLDER);
     assert_int_equal(r[0].tid, 302);
     assert_int_equal(r[0].file.inode, 77);
-    assert_int_equal(ask(w, r), 0);
+    assert_int_equal(ask(w, REQUEST_HOLDER, r), 0);
     struct built_process *b = add_process(w, 300);
     b->fact.outsider = true;
     add_thread(w, b, 302);
@@ -404,31 +447,129 @@ static void test_unwatched_holder_is_asked_for(void **state)
     calls(b, 302, CALL_pause);
     sweeps(w, 26, TICK);
     expect_holder(w, 302, CONF_CONFIRMED);
-    assert_int_equal(ask(w, r), 1); /* it is kept only while it is of interest */
+    assert_int_equal(ask(w, REQUEST_HOLDER, r), 1); /* it is kept only while it is of interest */
     struct snapshot *s = snapshot_now(w);
     assert_int_equal(s->nprocesses, 1);
     assert_string_equal(holder_of(s)->detail, "pause");
     snapshot_free(s);
     b->fact.outsider = false; /* now it is watched for its own sake */
     sweeps(w, 60, TICK);
-    assert_int_equal(ask(w, r), 0);
+    assert_int_equal(ask(w, REQUEST_HOLDER, r), 0);
     wakes(a, 102);
     put_mutex(&word_at(a, ADDR)->memory, 0, 0, 128);
     sweeps(w, 60, TICK);
-    assert_int_equal(ask(w, r), 0);
+    assert_int_equal(ask(w, REQUEST_HOLDER, r), 0);
     world_free(w);
 }
 
-static void test_private_owner_is_not_asked_for(void **state)
+/* A TID that is no thread of the process is looked up now and then, once both reads name it. */
+static void test_private_owner_is_looked_up(void **state)
 {
     (void)state;
     struct world *w = world_new();
     struct built_process *p = add_busy_process(w, PID, 4);
-    struct request r[4];
+    struct request r[16];
 
     mutex_convoy(p, ADDR, 4711, 102, 1);
-    sweeps(w, 40, TICK);
-    assert_int_equal(ask(w, r), 0);
+    sweep(w, TICK);
+    assert_int_equal(ask(w, REQUEST_OWNER, r), 0);
+    sweep(w, TICK);
+    assert_int_equal(ask(w, REQUEST_OWNER, r), 1);
+    assert_int_equal(r[0].pid, PID);
+    assert_int_equal(r[0].tid, 4711);
+    assert_int_equal(ask(w, REQUEST_HOLDER, r), 0);
+    sweeps(w, 24, TICK);
+    assert_int_equal(ask(w, REQUEST_OWNER, r), 0);
+    sweep(w, TICK);
+    assert_int_equal(ask(w, REQUEST_OWNER, r), 1);
+    put_mutex(&word_at(p, ADDR)->memory, 2, 103, 0); /* one of us */
+    sweeps(w, 60, TICK);
+    assert_int_equal(ask(w, REQUEST_OWNER, r), 0);
+    world_free(w);
+}
+
+/* Its numbers mean nothing out here. */
+static void test_nested_owner_is_not_looked_up(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
+    struct built_process *p = add_busy_process(w, PID, 4);
+    struct request r[16];
+
+    p->fact.nested_pidns = true;
+    mutex_convoy(p, ADDR, 4711, 102, 1);
+    for (int i = 0; i < 40; i++) {
+        sweep(w, TICK);
+        assert_int_equal(ask(w, REQUEST_OWNER, r), 0);
+    }
+    struct snapshot *s = snapshot_now(w);
+    assert_true(holder_of(s)->gone);
+    assert_non_null(strstr(holder_of(s)->detail, "TID 4711 is no thread of this process"));
+    snapshot_free(s);
+    world_free(w);
+}
+
+static void answers(struct world *w, const struct owner_fact *fact)
+{
+    struct request r[16];
+    size_t n = ask(w, REQUEST_OWNER, r);
+
+    for (size_t i = 0; i < n; i++)
+        w->owners[w->nowners++] = *fact;
+}
+
+/* A lock in shared memory, whose owner exists nowhere: its process was killed. */
+static void test_shared_owner_gone(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
+    struct built_process *p = add_busy_process(w, PID, 4);
+    struct owner_fact fact = {.pid = PID, .tid = 302};
+
+    shared_convoy(p, ADDR, 302, 102);
+    for (int i = 0; i < 40; i++) {
+        sweep(w, TICK);
+        answers(w, &fact);
+    }
+    struct snapshot *s = snapshot_now(w);
+    assert_true(holder_of(s)->gone);
+    assert_int_equal(holder_of(s)->confidence, CONF_LIKELY);
+    assert_string_equal(holder_of(s)->detail,
+                        "its owner TID 302 no longer exists (ended holding it): never released");
+    assert_int_equal(s->severity, SEVERITY_CRITICAL);
+    snapshot_free(s);
+    fact.tgid = 300; /* it lives, in a process that is not watched */
+    for (int i = 0; i < 60; i++) {
+        sweep(w, TICK);
+        answers(w, &fact);
+    }
+    expect_nobody(w, "owner TID 302 is not among the threads that can be seen");
+    world_free(w);
+}
+
+/* What was told of an owner is not believed of another, and not for ever. */
+static void test_answers_are_forgotten(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
+    struct built_process *p = add_busy_process(w, PID, 4);
+    struct owner_fact fact = {.pid = PID, .tid = 4711, .tgid = 55, .comm = "other"};
+
+    mutex_convoy(p, ADDR, 4711, 102, 1);
+    for (int i = 0; i < 40; i++) {
+        sweep(w, TICK);
+        answers(w, &fact);
+    }
+    struct snapshot *s = snapshot_now(w);
+    assert_non_null(strstr(holder_of(s)->detail, "another process (55 other)"));
+    snapshot_free(s);
+    put_mutex(&word_at(p, ADDR)->memory, 2, 103, 0);
+    sweeps(w, 150, TICK);
+    put_mutex(&word_at(p, ADDR)->memory, 2, 4711, 0);
+    sweeps(w, 40, TICK); /* nobody answers now */
+    s = snapshot_now(w);
+    assert_non_null(strstr(holder_of(s)->detail, "TID 4711 is no thread of this process"));
+    snapshot_free(s);
     world_free(w);
 }
 
@@ -491,12 +632,16 @@ int main(void)
         cmocka_unit_test(test_owner_gone),
         cmocka_unit_test(test_owner_died_mark),
         cmocka_unit_test(test_readers_are_counted_not_named),
+        cmocka_unit_test(test_owner_of_a_stdio_lock),
         cmocka_unit_test(test_bare_lock_and_no_memory),
         cmocka_unit_test(test_threads_of_others_are_not_accused),
         cmocka_unit_test(test_nested_pid_namespace),
         cmocka_unit_test(test_holder_in_another_process),
         cmocka_unit_test(test_unwatched_holder_is_asked_for),
-        cmocka_unit_test(test_private_owner_is_not_asked_for),
+        cmocka_unit_test(test_private_owner_is_looked_up),
+        cmocka_unit_test(test_nested_owner_is_not_looked_up),
+        cmocka_unit_test(test_shared_owner_gone),
+        cmocka_unit_test(test_answers_are_forgotten),
         cmocka_unit_test(test_join),
         cmocka_unit_test(test_sync_kinds_have_no_holder),
     };

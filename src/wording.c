@@ -1,0 +1,285 @@
+#include "wording.h"
+
+#include <inttypes.h>
+
+#include "stacktab.h"
+
+const char *wording_lock(struct arena *a, const struct lock_row *r)
+{
+    const char *kind = lock_kind_name(r->kind);
+
+    if (r->kind == KIND_MONITOR && r->name) /* its name says what it is */
+        return arena_strdup(a, r->name);
+    if (r->name)
+        return arena_printf(a, "%s %s", kind, r->name);
+    if (r->path)
+        return arena_printf(a, "%s in %s", kind, r->path);
+    return arena_printf(a, "%s 0x%" PRIx64, kind, r->object);
+}
+
+const char *wording_thread(struct arena *a, const struct thread *th)
+{
+    return arena_printf(a, "%.*s[%d]", COMM_LEN - 1, th->fact->comm, th->tid);
+}
+
+/* What a thread does -------------------------------------------------------------------- */
+
+/* Who blocks in one of these waits for somebody who takes what it gives. */
+static bool is_giving(enum call call)
+{
+    switch (call) {
+    case CALL_write:
+    case CALL_writev:
+    case CALL_pwritev2:
+    case CALL_sendto:
+    case CALL_sendmsg:
+    case CALL_sendmmsg:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static const char *who_is_slow(const struct thread_fact *f)
+{
+    if (!is_giving(f->call))
+        return "";
+    switch (f->fd_kind) {
+    case FD_PIPE:
+        return " (reader is not draining)";
+    case FD_SOCKET:
+        return " (peer is not reading)";
+    case FD_TTY:
+        return " (terminal is not draining)";
+    default:
+        return "";
+    }
+}
+
+const char *wording_call(struct arena *a, const struct thread *th)
+{
+    const struct thread_fact *f = th->fact;
+
+    if (f->seen == SEEN_FAULT)
+        return "blocked outside a system call (page fault)";
+    if (f->seen != SEEN_CALL)
+        return NULL;
+    if (f->call == CALL_OTHER)
+        return arena_printf(a, "syscall %ld", f->nr);
+    if (f->fd < 0)
+        return arena_strdup(a, syscalls_name(f->call));
+    return arena_printf(a, "%s fd %d%s%s%s", syscalls_name(f->call), f->fd, f->fd_path ? " " : "",
+                        f->fd_path ? f->fd_path : "", who_is_slow(f));
+}
+
+/* PLACE: where in the program. */
+static const char *hand_off_text(struct arena *a, enum lock_kind kind, const char *place)
+{
+    switch (kind) {
+    case KIND_COND:
+        return arena_printf(a, ", which sleeps in a condition variable%s (nobody holds it)", place);
+    case KIND_SEM:
+        return arena_printf(a, ", which waits for a semaphore%s (nobody holds it)", place);
+    case KIND_BARRIER:
+        return arena_printf(a, ", which waits at a barrier%s (nobody holds it)", place);
+    case KIND_JOIN:
+        return arena_printf(a, ", which waits for a thread to end that cannot be seen%s (join)",
+                            place);
+    default:
+        return arena_printf(a, ", which sleeps on a futex word%s (a hand-off: nobody holds it)",
+                            place);
+    }
+}
+
+/* " in flush_log": the innermost function that is not a library's. */
+static const char *place_text(struct arena *a, const struct proctab *procs, const struct thread *th)
+{
+    bool presumed;
+    const struct kept_stack *s = stack_of(th, procs->now, &presumed);
+
+    return s && s->site ? arena_printf(a, " in %s", s->site) : "";
+}
+
+static const char *blocked_text(struct arena *a, const struct thread *th, const char *place)
+{
+    if (*place)
+        place = arena_printf(a, " (%s)", place + 1);
+    if (th->fact->seen == SEEN_FAULT)
+        return arena_printf(a, ", blocked in a page fault%s", place);
+    if (th->state == THREAD_FILELOCK)
+        return arena_printf(a, ", which waits for a file lock: %s%s", wording_call(a, th), place);
+    return arena_printf(a, ", %s in %s%s", th->state == THREAD_SLEEP ? "sleeping" : "blocked",
+                        wording_call(a, th), place);
+}
+
+/* What the root of a chain does. */
+static const char *root_text(struct arena *a, const struct proctab *procs, const struct thread *th)
+{
+    if (th->fact->seen == SEEN_UNREADABLE)
+        return ", which may not be looked at";
+    if (th->state == THREAD_STOPPED)
+        return ", which is stopped (by a signal)";
+    if (th->state == THREAD_RUNQ)
+        return ", which waits for a CPU";
+    if (th->state == THREAD_RUNNING)
+        return ", which runs";
+    if (th->row && lock_kind_class(th->row->kind) == CLASS_LOCK)
+        return ", which has just got it";
+    const char *place = place_text(a, procs, th);
+    return th->row ? hand_off_text(a, th->row->kind, place) : blocked_text(a, th, place);
+}
+
+/* ", which waits for mutex 0x7f.. (as do 5 more) held by b[2]" */
+static const char *link_text(struct arena *a, const struct thread *th)
+{
+    const struct lock_row *r = th->row;
+    const char *beside = "";
+
+    if (r->kind == KIND_JOIN)
+        return arena_printf(a, ", which waits for %s to end (join)",
+                            wording_thread(a, th->edge.to));
+    if (r->now > 1)
+        beside = arena_printf(a, " (as do%s %u more)", r->now == 2 ? "es" : "", r->now - 1);
+    return arena_printf(a, ", which waits for %s%s held by %s", wording_lock(a, r), beside,
+                        wording_thread(a, th->edge.to));
+}
+
+/* The lock at which a chain ends, for nobody can be named as its holder; NULL: it ends at TH. */
+static const char *lock_end_text(struct arena *a, const struct proctab *procs,
+                                 const struct thread *th)
+{
+    if (!th->row || lock_kind_class(th->row->kind) != CLASS_LOCK)
+        return NULL;
+    struct owner o = owner_of(procs, th->row);
+    if (o.is == OWNER_THREAD)
+        return NULL;
+    const char *why = wording_owner(a, procs, th->row, &o);
+    return arena_printf(a, ", which waits for %s%s%s", wording_lock(a, th->row), why ? "; " : "",
+                        why ? why : "");
+}
+
+#define LINKS_TOLD 6
+
+const char *wording_onwards(struct arena *a, const struct proctab *procs, const struct thread *th)
+{
+    const struct thread *told[LINKS_TOLD];
+    const char *text = "";
+    int n = 0;
+
+    for (; th->edge.to; th = th->edge.to) {
+        for (int i = 0; i < n; i++) {
+            if (told[i] == th)
+                return arena_printf(a, "%s, and so on in a circle", text);
+        }
+        if (n == LINKS_TOLD)
+            return arena_printf(a, "%s, and so on", text);
+        told[n++] = th;
+        text = arena_printf(a, "%s%s", text, link_text(a, th));
+    }
+    const char *end = lock_end_text(a, procs, th);
+    return arena_printf(a, "%s%s", text, end ? end : root_text(a, procs, th));
+}
+
+/* Locks whose holder is no thread that can be named ----------------------------------------- */
+
+static const char *ended_text(struct arena *a, const struct owner *o)
+{
+    if (!o->fact)
+        return arena_printf(a,
+                            "its owner TID %d is no thread of this process: it ended holding the "
+                            "lock, or a fork copied the lock: never released",
+                            o->tid);
+    if (o->fact->tgid == 0)
+        return arena_printf(
+            a, "its owner TID %d no longer exists (ended holding it): never released", o->tid);
+    return arena_printf(a,
+                        "its owner TID %d no longer exists (ended holding it; %s has that number "
+                        "now): never released",
+                        o->tid, o->fact->comm);
+}
+
+static const char *elsewhere_text(struct arena *a, const struct owner *o)
+{
+    return arena_printf(a,
+                        "owner TID %d is a thread of another process (%s%d %s): the lock was held "
+                        "across fork()",
+                        o->tid, o->fact->parent ? "parent " : "", o->fact->tgid, o->fact->comm);
+}
+
+static nsec_t slept(const struct proctab *procs, const struct thread *th)
+{
+    return procs->now + procs->start - th->fact->since;
+}
+
+/* A reader that waits so long behind a queued writer may be one that reads already. */
+#define READER_WAITS_LONG (500 * NSEC_PER_MSEC)
+
+static const char *readers_text(struct arena *a, const struct proctab *procs,
+                                const struct lock_row *r)
+{
+    uint32_t readers = r->holder.late.readers;
+    int writers, again;
+    const char *text = arena_printf(a, "%u reader%s it (not recorded)", readers,
+                                    readers == 1 ? " holds" : "s hold");
+
+    owner_first_waiter(procs, r, MODE_EXCLUSIVE, &writers);
+    const struct thread *th = owner_first_waiter(procs, r, MODE_SHARED, &again);
+    if (!th || writers == 0 || slept(procs, th) < READER_WAITS_LONG)
+        return text;
+    return arena_printf(a,
+                        "%s, a writer is queued, and %s asks to read again: if that is %s, it "
+                        "waits for itself",
+                        text, wording_thread(a, th),
+                        readers == 1 ? "the reader" : "one of the readers");
+}
+
+/* A free lock with sleepers is normal for a moment only. */
+static const char *free_text(struct arena *a, const struct proctab *procs, struct lock_row *r)
+{
+    nsec_t since = owner_free_since(procs, r);
+    int n;
+
+    if (since < 0)
+        return NULL;
+    const struct thread *th = owner_first_waiter(procs, r, MODE_NONE, &n);
+    if (!th || th->fact->since - procs->start > since || th->fact->runs == 0)
+        return NULL;
+    return arena_printf(a,
+                        "word says free but TID %d has slept on it for %.0f s: missed wake-up? "
+                        "(to stop it, with a debugger or a signal, could hide the evidence)",
+                        th->tid, (double)slept(procs, th) / (double)NSEC_PER_SEC);
+}
+
+const char *wording_owner(struct arena *a, const struct proctab *procs, struct lock_row *r,
+                          const struct owner *o)
+{
+    switch (o->is) {
+    case OWNER_NONE:
+        return free_text(a, procs, r);
+    case OWNER_DIED:
+        return r->holder.late.unrecoverable
+                   ? "not recoverable: its owner died and nobody repaired it"
+                   : "its owner died while holding it";
+    case OWNER_ENDED:
+        return ended_text(a, o);
+    case OWNER_ELSEWHERE:
+        return elsewhere_text(a, o);
+    case OWNER_MISSING:
+        return arena_printf(a, "owner TID %d is not among the threads that can be seen", o->tid);
+    case OWNER_FOREIGN:
+        return arena_printf(a,
+                            "TID %d of some PID namespace: whose, a lock in shared memory does "
+                            "not tell",
+                            o->tid);
+    case OWNER_READERS:
+        return readers_text(a, procs, r);
+    case OWNER_UNREADABLE:
+        return "the lock's memory could not be read";
+    case OWNER_UNNAMED:
+    case OWNER_THREAD:
+        break;
+    }
+    return r->kind == KIND_MONITOR || !layout_records_owner(r->kind, r->layout)
+               ? "not recorded by this lock"
+               : "not recorded at this moment";
+}
