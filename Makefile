@@ -19,7 +19,7 @@ BUILD   ?= build$(if $(filter-out gcc cc,$(CC)),/$(notdir $(CC)))$(if $(SAN),/sa
 
 PKGCONF ?= pkg-config
 PROCLIB := $(shell $(PKGCONF) --exists libproc2 2>/dev/null && echo libproc2 || echo libprocps)
-PKGS    := jansson $(PROCLIB)
+PKGS    := jansson $(PROCLIB) libunwind-generic libdw libelf liblzma
 UIPKGS  := ncursesw
 
 CFLAGS  ?= -O2 -g
@@ -35,18 +35,19 @@ ALLCFLAGS = -std=gnu11 -D_GNU_SOURCE $(if $(SAN),,-D_FORTIFY_SOURCE=2) -DLOCK_TO
             -DHAVE_$(if $(filter libproc2,$(PROCLIB)),LIBPROC2,LIBPROCPS) -DPROCLIB_VERSION='"$(PROCVERSION)"' \
             -fPIE -pthread $(WARN) $(SANFLAGS) $(PKGCFLAGS) $(CFLAGS)
 ALLLDFLAGS = -pie -pthread $(SANFLAGS) $(LDFLAGS)
-LIBS      = $(PKGLIBS) -lm
+LIBS      = $(PKGLIBS) -liberty -lm
 
 # One line per level of the design: a file includes only files of its own line or above.
 SRC_BASE    := err xalloc fmt clock
 SRC_INTENT  := options
 SRC_KERNEL  := procfs procfs_parse remote syscalls syscalls_compat caps proclist target maps
-SRC_SAMPLE  := sample source_words source_links source_threads source_process source_proc sampler
-SRC_MODEL   := snapshot layout lockkey wait window locktab proctab holder diagnose model model_snapshot
-SRC_PRESENT := column render_text render_json
-SRC_TOP     := signals monitor batch
-SRC  := $(SRC_BASE) $(SRC_INTENT) $(SRC_KERNEL) $(SRC_SAMPLE) $(SRC_MODEL) $(SRC_PRESENT) $(SRC_TOP)
-UI   := ui state keys term draw view_locks view_lock view_sort view_help
+SRC_NAMES   := filemap netfile ehframe gotable module module_load space callsite stack_leave stack_walk stack symbol_elf symbol_demangle symbol_index symbol_debug symbol_lines symbol_perfmap symbol tracer_calls tracer_check tracer_budget tracer inspect_look inspector
+SRC_SAMPLE  := sample libc_tid source_stdio source_words source_links source_threads source_process source_owners source_answers source_proc sampler
+SRC_MODEL   := snapshot namematch name_rules signature_api signature layout lockkey wait window locktab proctab stacktab profile owner wording holder chain_text chain diagnose model model_stacks model_show_stacks model_snapshot
+SRC_PRESENT := funcname column render_stacks render_text render_json
+SRC_TOP     := choices signals monitor batch
+SRC  := $(SRC_BASE) $(SRC_INTENT) $(SRC_KERNEL) $(SRC_NAMES) $(SRC_SAMPLE) $(SRC_MODEL) $(SRC_PRESENT) $(SRC_TOP)
+UI   := ui state keys term draw view_locks view_lock view_stacks view_chains view_sort view_help
 
 OBJ    := $(SRC:%=$(BUILD)/src/%.o)
 UIOBJ  := $(UI:%=$(BUILD)/ui/%.o)
@@ -106,6 +107,11 @@ $(BUILD)/workloads/%: tests/workloads/%.c Makefile
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -O2 -g -pthread $(WARN) -MMD -MP -MF $@.d -o $@ $< -lm
 
+$(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/liblocktop.a
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(ALLLDFLAGS) -o $@ $^ $(LIBS)
+
 -include $(wildcard $(BUILD)/src/*.d $(BUILD)/ui/*.d $(BUILD)/tests/*.d $(BUILD)/workloads/*.d)
 
 # Completions are kept in the tree: installing needs no generator. A test compares them with the
@@ -140,7 +146,7 @@ test-real: deps-real
 	@tests/run.sh --real
 
 bench: deps-test
-	@$(MAKE) --no-print-directory all workloads
+	@$(MAKE) --no-print-directory all workloads $(BUILD)/bench/stack_cost
 	@$(PYTHON) tests/bench/bench.py --build $(BUILD)
 
 datadir ?= $(prefix)/share

@@ -11,9 +11,15 @@
 
 #include "compiler.h"
 #include "fmt.h"
+#include "funcname.h"
 
 /* Room for any cell: a path of PATH_MAX bytes. */
 #define CELL_SIZE 4096
+
+/* Cells of a symbol where the width says nothing, and fewest that are worth showing of the function
+ * behind another name. */
+#define SYMBOL_WIDTH 60
+#define SITE_LEAST   10
 
 #define NEVER INT_MAX /* no screen is wide enough */
 
@@ -213,17 +219,40 @@ static char *kind_text(char *dst, size_t size, const struct snap_lock *l, int wi
     return dst;
 }
 
-static char *lock_text(char *dst, size_t size, const struct snap_lock *l, bool ascii)
+/* Which object: its name, else its file and its address; "" unknown. */
+static char *object_text(char *dst, size_t size, const struct snap_lock *l, int width, bool ascii)
 {
-    const char *name = l->name ? l->name : l->path;
-    size_t len = name ? fmt_safe(dst, size, name, strlen(name), ascii) : 0;
-
+    if (l->name)
+        return funcname_fit(dst, size, l->name, width > 0 ? width : SYMBOL_WIDTH, ascii);
+    size_t len = strlen(copy(dst, size, ""));
+    if (l->path)
+        len = fmt_safe(dst, size, l->path, strlen(l->path), ascii);
     /* A file holds one lock per flock, but a shared mapping may hold many. */
-    bool by_address = !l->name && l->address && l->class != CLASS_FILELOCK;
-    if (by_address)
+    if (l->address && l->class != CLASS_FILELOCK)
         snprintf(dst + len, size - len, "%s0x%" PRIx64, len ? " " : "", l->address);
-    else if (len == 0)
-        snprintf(dst, size, "-");
+    return dst;
+}
+
+/* The object and where in the code it is waited for; WIDTH is what the whole cell may take, 0: any.
+ * Where both have no room a name stands alone, but an address, which tells less than the code does,
+ * gives way. */
+static char *lock_text(char *dst, size_t size, const struct snap_lock *l, int width, bool ascii)
+{
+    char site[4 * SYMBOL_WIDTH + 1];
+    int object = text_cells(object_text(dst, size, l, width, ascii));
+    int room = width > 0 ? MIN(width - object - (object ? 4 : 3), SYMBOL_WIDTH) : SYMBOL_WIDTH;
+
+    if (!l->site)
+        return object ? dst : copy(dst, size, "-");
+    if (room < MIN((int)strlen(l->site), SITE_LEAST) && !l->name && !l->path) {
+        object = 0;
+        room = MAX(width - 3, 1);
+    }
+    if (object && room < MIN((int)strlen(l->site), SITE_LEAST))
+        return dst;
+    size_t len = object ? strlen(dst) : 0;
+    snprintf(dst + len, size - len, "%sin %s", object ? " " : "",
+             funcname_fit(site, sizeof(site), l->site, room, ascii));
     return dst;
 }
 
@@ -273,7 +302,7 @@ static char *text_value(char *dst, size_t size, enum column c, const struct snap
     case COL_HOLDER:
         return holder_text(dst, size, l, width, ascii);
     default:
-        return lock_text(dst, size, l, ascii);
+        return lock_text(dst, size, l, width, ascii);
     }
 }
 

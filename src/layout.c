@@ -121,16 +121,11 @@ bool layout_barrier(const struct word_view *w, uint32_t round)
            in - round < count && (shared == 0 || shared == 1 || shared == 128);
 }
 
-/* _IO_lock_t { int lock; int cnt; void *owner; }: the owner is a struct pthread, 64-byte
- * aligned, in the upper part of the address space. Read as a mutex, its upper half would be a
- * count of users of more than 20,000. */
 bool layout_stdio_lock(const struct word_view *w)
 {
     uint64_t owner;
 
-    if (!word_u64(w, 8, &owner))
-        return false;
-    return owner >> 32 >= 0x5500 && owner >> 47 == 0 && owner % 64 == 0;
+    return word_stdio_owner(w, &owner);
 }
 
 /* struct heap_info begins with ar_ptr; the arena, whose first member is its mutex, stands right

@@ -34,3 +34,41 @@ void lockkey_text(char *dst, size_t size, const struct lockkey *k)
     else
         snprintf(dst, size, "%" PRIu64 ":0x%" PRIx64, k->a, k->b);
 }
+
+/* FNV-1a. */
+static uint64_t hash_text(const char *s)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+
+    for (; *s; s++)
+        h = (h ^ (unsigned char)*s) * UINT64_C(1099511628211);
+    return h;
+}
+
+struct lockkey lockkey_site(const struct process_fact *p, bool shared, const char *label,
+                            uint64_t caller)
+{
+    struct lockkey key;
+
+    memset(&key, 0, sizeof(key));
+    key.space = shared ? LOCKKEY_SITE_SHARED : LOCKKEY_SITE;
+    key.b = hash_text(label) + caller;
+    if (!shared) {
+        key.execs = p->execs;
+        key.a = (uint64_t)p->pid;
+        key.c = p->start_ticks;
+    }
+    return key;
+}
+
+void lockkey_site_text(char *dst, size_t size, const struct lockkey *key, const char *label,
+                       uint64_t caller)
+{
+    char who[32] = "", where[32] = "";
+
+    if (key->space == LOCKKEY_SITE)
+        snprintf(who, sizeof(who), "%" PRIu64, key->a);
+    if (caller)
+        snprintf(where, sizeof(where), "+0x%" PRIx64, caller);
+    snprintf(dst, size, "%s@%s%s", who, label, where);
+}

@@ -13,6 +13,10 @@
 enum lockkey_space {
     LOCKKEY_PRIVATE, /* process and address */
     LOCKKEY_SHARED,  /* device, inode and offset of the mapping it lies in */
+    LOCKKEY_SITE,    /* process, and the code that waits: where each waiter sleeps on a word of its
+                        own */
+    LOCKKEY_SITE_SHARED, /* the same for all processes: where these words lie in memory that is
+                            mapped shared */
 };
 
 /* Compared as bytes: always made by lockkey_make(), which clears the padding. */
@@ -30,7 +34,17 @@ struct lockkey {
 struct lockkey lockkey_make(const struct process_fact *p, const struct word_fact *word,
                             uint64_t object);
 
-/* A short text for it, the lock's id: "16147:0x7f12..." ("16147.1:..." after an exec) or
+/* The key of all waits of process P that are of one sort, LABEL, and come from CALLER (0: from
+ * anywhere). SHARED: P stands for all processes. */
+struct lockkey lockkey_site(const struct process_fact *p, bool shared, const char *label,
+                            uint64_t caller);
+
+/* The id of a SITE key: "16147@CPython GIL", "@PostgreSQL lock" when shared, "+0x8ab10" behind it
+ * when it has a caller. */
+void lockkey_site_text(char *dst, size_t size, const struct lockkey *key, const char *label,
+                       uint64_t caller);
+
+/* A short text for any other, the lock's id: "16147:0x7f12..." ("16147.1:..." after an exec) or
  * "shm:fe00:1234+0x40". */
 void lockkey_text(char *dst, size_t size, const struct lockkey *key);
 

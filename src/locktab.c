@@ -1,6 +1,7 @@
 #include "locktab.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,6 +104,43 @@ struct lock_row *locktab_row(struct locktab *t, const struct process_fact *p,
     return r;
 }
 
+struct lock_row *locktab_find(const struct locktab *t, const struct lockkey *key)
+{
+    struct lock_row *r;
+
+    HASH_FIND(hh, t->rows, key, sizeof(*key), r);
+    return r;
+}
+
+struct lock_row *locktab_site_row(struct locktab *t, const struct process_fact *p,
+                                  const struct lockkey *key, const char *id, enum lock_kind kind,
+                                  const char *name)
+{
+    const struct wait_class c = {.kind = kind, .confidence = CONF_LIKELY};
+    struct lock_row *r = locktab_find(t, key);
+
+    if (!r) {
+        r = new_row(t, key, p, NULL, &c);
+        snprintf(r->id, sizeof(r->id), "%s", id);
+        r->name = xstrdup(name);
+        r->name_known = true;
+    }
+    return r;
+}
+
+/* What was found out about the object that lies there. */
+static void free_findings(struct lock_row *r)
+{
+    free(r->busy);
+    free(r->name);
+    free(r->site);
+    free(r->profile);
+    r->busy = NULL;
+    r->name = r->site = NULL;
+    r->profile = NULL;
+    r->name_known = r->is_place = false;
+}
+
 void locktab_renew(struct lock_row *r, const struct wait_class *c)
 {
     r->kind = c->kind;
@@ -111,8 +149,7 @@ void locktab_renew(struct lock_row *r, const struct wait_class *c)
     r->holder = (struct holder_view){0};
     r->seen_held = r->seen_free = r->crowded = r->held = false;
     memset(&r->waiters, 0, sizeof(r->waiters));
-    free(r->busy);
-    r->busy = NULL;
+    free_findings(r);
 }
 
 static void note_pid(struct lock_row *r, pid_t pid)
@@ -194,6 +231,17 @@ uint64_t locktab_object(const struct lock_row *r, const struct word_fact *w)
     return r->key.space == LOCKKEY_SHARED ? w->addr + (r->key.c - w->offset) : r->object;
 }
 
+/* A stdio lock does not hold its owner's TID itself. */
+static struct lock_state state_of(const struct lock_row *r, const struct word_fact *w, bool late)
+{
+    int off = (int)(int64_t)(locktab_object(r, w) - w->addr);
+    struct lock_state s = layout_state(r->kind, r->layout, off, late ? &w->late : &w->early);
+
+    if (r->kind == KIND_LIBC && s.held)
+        s.owner = late ? w->late_owner : w->early_owner;
+    return s;
+}
+
 static void look_at_word(struct locktab *t, const struct sample *s, const struct word_fact *w)
 {
     struct lock_row *r =
@@ -201,11 +249,10 @@ static void look_at_word(struct locktab *t, const struct sample *s, const struct
 
     if (!r || lock_kind_class(r->kind) != CLASS_LOCK)
         return;
-    int off = (int)(int64_t)(locktab_object(r, w) - w->addr);
-    struct lock_state early = layout_state(r->kind, r->layout, off, &w->early);
+    struct lock_state early = state_of(r, w, false);
     count_busy(t, r, &early);
     if (s->kind == SAMPLE_SWEEP && locktab_waiters(t, r) > 0) {
-        struct lock_state late = layout_state(r->kind, r->layout, off, &w->late);
+        struct lock_state late = state_of(r, w, true);
         /* An object has several words, and each may be new or unreadable. */
         if (r->viewed != t->sweep || (late.known && !r->holder.agreed))
             see_holder(t, r, &early, &late);
@@ -221,7 +268,7 @@ void locktab_words(struct locktab *t, const struct sample *s)
 static void free_row(struct locktab *t, struct lock_row *r)
 {
     HASH_DEL(t->rows, r);
-    free(r->busy);
+    free_findings(r);
     free(r->path);
     free(r);
 }

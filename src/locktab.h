@@ -25,6 +25,8 @@ struct holder_view {
 
 #define LOCK_PIDS 16
 
+struct profile;
+
 struct busy_windows {
     struct window held, looks; /* looks at the word, and those of them that said held */
 };
@@ -40,6 +42,12 @@ struct lock_row {
     int npids;
     uint64_t object; /* in PID */
     char *path;      /* of a shared lock's file, or NULL; owned */
+    char *name;      /* symbol, place or what it guards inside a library; NULL; owned */
+    bool is_place;   /* NAME tells only where it lies: a better one takes its place */
+    bool name_known; /* it was asked for and answered */
+    nsec_t name_asked_at; /* model time, 0: never */
+    char *site;      /* function through which a waiter came (stacktab); NULL; owned */
+    struct profile *profile; /* of its holders; NULL before the first sighting; owned */
     uint64_t dev, inode;
     uint32_t now;    /* threads waiting in the last sweep */
     uint64_t counted; /* sweep in which NOW was counted */
@@ -82,6 +90,15 @@ void locktab_begin(struct locktab *t, const struct sample *s, nsec_t start);
 struct lock_row *locktab_row(struct locktab *t, const struct process_fact *p,
                              const struct word_fact *word, uint64_t addr,
                              const struct wait_class *c);
+
+/* The row of the waits NAME (copied) of process P under a SITE key, whose id is ID; made if new, of
+ * KIND. */
+struct lock_row *locktab_site_row(struct locktab *t, const struct process_fact *p,
+                                  const struct lockkey *key, const char *id, enum lock_kind kind,
+                                  const char *name);
+
+/* The row with this key, or NULL. */
+struct lock_row *locktab_find(const struct locktab *t, const struct lockkey *key);
 
 /* R's memory has become an object of class C: nothing that was counted before is about it. */
 void locktab_renew(struct lock_row *r, const struct wait_class *c);

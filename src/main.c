@@ -12,6 +12,7 @@
 
 #include "../ui/ui.h"
 #include "batch.h"
+#include "choices.h"
 #include "column.h"
 #include "err.h"
 #include "monitor.h"
@@ -24,15 +25,6 @@
 static bool is_help(const char *word)
 {
     return word && strcmp(word, "help") == 0;
-}
-
-static enum column sort_column(const struct options *opt)
-{
-    int c = opt->sort ? column_by_name(opt->sort, strlen(opt->sort)) : COL_AVG10;
-
-    if (c < 0)
-        die(EXIT_USAGE, "-s: no column '%s'; 'lock-top -s help' lists them", opt->sort);
-    return (enum column)c;
 }
 
 /* Runs the screen. Returns -1 when this terminal cannot show one. */
@@ -52,8 +44,8 @@ static int run_screen(struct monitor *m, const struct options *opt, enum column 
 }
 
 /* Sets *LEFT when the sampling thread could not be stopped: it may still use TARGET. */
-static int run(const struct options *opt, bool screen, struct target *target, enum column sort,
-               bool *left)
+static int run(const struct options *opt, const struct choices *choices, bool screen,
+               struct target *target, bool *left)
 {
     char err[512];
     int status;
@@ -62,6 +54,10 @@ static int run(const struct options *opt, bool screen, struct target *target, en
         .first = screen ? SCREEN_FIRST : 0,
         .rate_hz = opt->rate_hz,
         .budget_pct = opt->budget_pct,
+        .stacks = opt->stacks,
+        .may_stop = opt->may_stop,
+        .names = choices->names,
+        .signatures = choices->signatures,
     };
     struct monitor *m = monitor_start(target, &cfg, err, sizeof(err), &status);
 
@@ -69,12 +65,12 @@ static int run(const struct options *opt, bool screen, struct target *target, en
         warn_msg("%s", err);
         return status;
     }
-    status = screen ? run_screen(m, opt, sort) : -1;
+    status = screen ? run_screen(m, opt, choices->sort) : -1;
     if (status < 0) {
         const struct batch_config batch = {.json = opt->output == OUTPUT_JSON,
                                            .iterations = opt->iterations,
                                            .columns = opt->columns,
-                                           .sort = sort,
+                                           .sort = choices->sort,
                                            .ascii = opt->ascii};
         status = batch_run(m, &batch);
     }
@@ -97,17 +93,13 @@ static void end_target(const struct options *opt, struct target *target, pid_t c
         kill(command, SIGTERM);
 }
 
-static int watch(const struct options *opt)
+static int watch(const struct options *opt, const struct choices *choices)
 {
     char err[512] = "";
-    struct column_set columns;
-    enum column sort = sort_column(opt);
     bool screen = opt->output == OUTPUT_AUTO && isatty(STDOUT_FILENO) && isatty(STDIN_FILENO);
     bool left = false;
     int status;
 
-    if (opt->columns && !column_set_parse(&columns, opt->columns, 0, false, err, sizeof(err)))
-        die(EXIT_USAGE, "-o: %s", err);
     /* A command that is started must not write into our screen, nor between our lines. */
     int quiet_fd = screen ? open("/dev/null", O_RDWR | O_CLOEXEC) : STDERR_FILENO;
     struct target *target = target_new(&opt->target, quiet_fd, err, sizeof(err), &status);
@@ -118,7 +110,7 @@ static int watch(const struct options *opt)
     const pid_t *pids;
     bool some = target_list(target, clock_mono(), &pids) > 0;
     pid_t command = some && opt->target.command ? pids[0] : 0;
-    status = run(opt, screen, target, sort, &left);
+    status = run(opt, choices, screen, target, &left);
     end_target(opt, target, command, left);
     return status;
 }
@@ -126,7 +118,8 @@ static int watch(const struct options *opt)
 int main(int argc, char **argv)
 {
     struct options opt;
-    char err[512];
+    struct choices choices = {0};
+    char err[1024];
 
     setlocale(LC_CTYPE, ""); /* one that is not installed leaves "C" */
     int status = options_parse(&opt, argc, argv, err, sizeof(err));
@@ -138,8 +131,11 @@ int main(int argc, char **argv)
         printf("lock-top %s (%s)\n", LOCK_TOP_VERSION, target_library());
     else if (is_help(opt.columns) || is_help(opt.sort))
         column_list(stdout);
+    else if ((status = choices_make(&choices, &opt, err, sizeof(err))) != 0)
+        warn_msg("%s", err);
     else
-        status = watch(&opt);
+        status = watch(&opt, &choices);
+    choices_release(&choices);
     options_release(&opt);
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {
         warn_msg("standard output: %s", strerror(errno));

@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chain.h"
 #include "holder.h"
 #include "locktab.h"
 #include "model_internal.h"
+#include "model_stacks.h"
 #include "proctab.h"
 #include "wait.h"
 #include "xalloc.h"
@@ -16,8 +18,19 @@ struct model *model_new(const struct model_host *host)
     struct model *m = xcalloc(1, sizeof(*m));
 
     m->host = *host;
+    m->builtin = signatures_new();
+    m->stacks.signatures = m->builtin;
     m->rates.cpu_pct = m->rates.sweep_hz = m->rates.probe_hz = NAN;
     return m;
+}
+
+void model_configure(struct model *m, const struct model_config *cfg)
+{
+    m->stacks_mode = cfg->stacks;
+    m->may_stop = cfg->may_stop;
+    m->rules = cfg->names;
+    if (cfg->signatures)
+        m->stacks.signatures = cfg->signatures;
 }
 
 struct thread_set {
@@ -90,20 +103,34 @@ static bool is_settled(const struct lock_row *r, const struct word_fact *word)
     return r->confidence == CONF_CONFIRMED && shared == (r->key.space == LOCKKEY_SHARED);
 }
 
-static void see_thread(struct model *m, const struct sample *s, const struct process_fact *p,
-                       struct thread *th)
+/* What TH waits for, into th->row. One that sleeps on waits for what it waited for. */
+static void find_row(struct model *m, const struct sample *s, const struct process_fact *p,
+                     struct thread *th)
 {
     const struct thread_fact *f = th->fact;
     const struct word_fact *word = f->word >= 0 ? &s->words[f->word] : NULL;
 
-    if (f->seen != SEEN_CALL || !f->futex.addr)
+    if (f->seen != SEEN_CALL) {
         th->row = NULL;
-    else if (f->fresh || !is_settled(th->row, word))
+        return;
+    }
+    if (f->futex.addr && (f->fresh || !is_settled(th->row, word)))
         settle_row(m, th, p, word);
+    else if (!f->futex.addr && f->fresh)
+        th->row = NULL;
+    model_apply_stack(m, p, th);
+}
+
+static void see_thread(struct model *m, const struct sample *s, const struct process_fact *p,
+                       struct thread *th)
+{
+    find_row(m, s, p, th);
     th->kind = th->row ? th->row->kind : KIND_NONE;
     if (th->row)
         locktab_wait(&m->locks, th->row, p);
-    proctab_count(&m->procs, th, wait_state(f, th->kind));
+    /* A lock that is waited for in epoll is a lock all the same. */
+    proctab_count(&m->procs, th,
+                  th->kind == KIND_MONITOR ? THREAD_LOCK : wait_state(th->fact, th->kind));
 }
 
 static void see_process(struct model *m, const struct sample *s, const struct process_fact *p)
@@ -140,13 +167,18 @@ void model_feed(struct model *m, const struct sample *s)
         m->sweeps++;
         proctab_begin_sweep(&m->procs, s, m->start);
         meet_threads(m, s);
+        proctab_take_owners(&m->procs, s);
+        model_take_answers(m, s);
         for (size_t i = 0; i < s->nprocesses; i++)
             see_process(m, s, &s->processes[i]);
         proctab_end_sweep(&m->procs);
     }
     locktab_words(&m->locks, s);
-    if (s->kind == SAMPLE_SWEEP)
+    if (s->kind == SAMPLE_SWEEP) {
         locktab_end_sweep(&m->locks);
+        model_expire_stacks(m);
+        chain_note(&m->procs);
+    }
 }
 
 size_t model_requests(struct model *m, struct request *out, size_t max)
@@ -160,7 +192,7 @@ size_t model_requests(struct model *m, struct request *out, size_t max)
             holder_request(&m->procs, r, m->now, &out[n]))
             n++;
     }
-    return n;
+    return model_request_stacks(m, out, n, max);
 }
 
 void model_free(struct model *m)
@@ -169,5 +201,7 @@ void model_free(struct model *m)
         return;
     locktab_release(&m->locks);
     proctab_release(&m->procs);
+    stacktab_release(&m->stacks);
+    signatures_free(m->builtin);
     free(m);
 }

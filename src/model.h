@@ -5,7 +5,9 @@
 #ifndef LT_MODEL_H
 #define LT_MODEL_H
 
+#include "options.h"
 #include "sample.h"
+#include "signature.h"
 #include "snapshot.h"
 
 /* What does not change while lock-top runs. */
@@ -17,6 +19,15 @@ struct model_host {
 struct model;
 
 struct model *model_new(const struct model_host *host);
+
+/* What the user wants of stacks and names; without it stacks are off. */
+struct model_config {
+    enum stacks_mode stacks;
+    bool may_stop; /* a running holder may be stopped for a moment */
+    const struct signatures *signatures; /* borrowed; NULL: those built in */
+    const struct name_rules *names;      /* borrowed; NULL: none */
+};
+void model_configure(struct model *m, const struct model_config *cfg);
 
 /* Takes a sample. The model keeps pointers into a sweep until the next one: feed, take
  * snapshots, and only then let the source look again. */

@@ -8,6 +8,7 @@
 #include "locktab.h"
 #include "model.h"
 #include "proctab.h"
+#include "stacktab.h"
 
 struct model {
     struct model_host host;
@@ -22,6 +23,15 @@ struct model {
     struct {
         double cpu_pct, sweep_hz, probe_hz; /* NaN before the second sweep */
     } rates;
+    /* Stacks and names. */
+    struct signatures *builtin; /* when none were given; owned */
+    const struct name_rules *rules; /* borrowed; NULL */
+    enum stacks_mode stacks_mode;
+    bool may_stop;
+    struct stacktab stacks;
+    double tokens;     /* stacks that may be asked for now */
+    nsec_t tokens_at;
+    size_t asked_slot; /* whose turn it is */
     size_t rows_left_out; /* of the last snapshot, for want of room */
 };
 

@@ -1,12 +1,15 @@
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "chain.h"
 #include "diagnose.h"
 #include "holder.h"
 #include "model.h"
 #include "model_internal.h"
+#include "model_show_stacks.h"
 #include "xalloc.h"
 
 static double ms(nsec_t ns)
@@ -15,13 +18,6 @@ static double ms(nsec_t ns)
 }
 
 /* Locks ----------------------------------------------------------------------------- */
-
-/* A waiter on its way into the snapshot, with the row it belongs to. */
-struct waiting {
-    const struct lock_row *row;
-    const struct thread *thread;
-    nsec_t since;
-};
 
 /* Waiters of one row stand together, the longest sleepers first. */
 static int compare_waiting(const void *a, const void *b)
@@ -57,18 +53,26 @@ static int compare_row(const void *key, const void *element)
     return row == w->row ? 0 : row < w->row ? -1 : 1;
 }
 
-static void put_waiters(struct snap_lock *l, struct arena *a, const struct model *m,
-                        const struct lock_row *r, const struct waiting *all, size_t n)
+/* Those of ALL (N of them) that wait for R: where they begin, and how many. */
+static const struct waiting *waiters_of(const struct lock_row *r, const struct waiting *all,
+                                        size_t n, size_t *count)
 {
     const struct waiting *hit = bsearch(r, all, n, sizeof(*all), compare_row);
 
+    *count = 0;
     if (!hit)
-        return;
+        return NULL;
     while (hit > all && hit[-1].row == r)
         hit--;
-    size_t count = 0;
-    while (count < SNAP_MAX_WAITERS && hit + count < all + n && hit[count].row == r)
-        count++;
+    while (hit + *count < all + n && hit[*count].row == r)
+        (*count)++;
+    return hit;
+}
+
+static void put_waiters(struct snap_lock *l, struct arena *a, const struct model *m,
+                        const struct waiting *hit, size_t n)
+{
+    size_t count = MIN(n, (size_t)SNAP_MAX_WAITERS);
     struct snap_waiter *out = arena_zalloc(a, count * sizeof(*out));
     for (size_t i = 0; i < count; i++) {
         const struct thread *th = hit[i].thread;
@@ -77,6 +81,7 @@ static void put_waiters(struct snap_lock *l, struct arena *a, const struct model
         memcpy(out[i].comm, th->fact->comm, sizeof(out[i].comm));
         out[i].mode = th->mode;
         out[i].age_ms = ms(m->now + m->start - th->fact->since);
+        out[i].blocked_by = chain_blocked_by(th);
     }
     l->waiter_threads = out;
     l->nwaiter_threads = count;
@@ -106,6 +111,21 @@ static int threads_beside(const struct model *m, const struct lock_row *r)
     return n;
 }
 
+static const char *lock_name(struct arena *a, const struct model *m, const struct lock_row *r)
+{
+    char address[24];
+
+    snprintf(address, sizeof(address), "0x%" PRIx64, r->object);
+    const char *given = m->rules ? name_rules_find(m->rules, r->name, r->site, address) : NULL;
+    if (given)
+        return arena_strdup(a, given);
+    if (r->name)
+        return arena_strdup(a, r->name);
+    return r->key.space == LOCKKEY_SHARED && r->path
+               ? arena_printf(a, "%s+0x%" PRIx64, r->path, r->key.c)
+               : NULL;
+}
+
 static void put_lock(struct snap_lock *l, struct arena *a, struct model *m, struct lock_row *r)
 {
     int threads = threads_beside(m, r);
@@ -117,6 +137,8 @@ static void put_lock(struct snap_lock *l, struct arena *a, struct model *m, stru
     l->pid = r->npids > 1 ? -1 : r->pid;
     l->address = r->object;
     l->path = r->path ? arena_strdup(a, r->path) : NULL;
+    l->site = r->site ? arena_strdup(a, r->site) : NULL;
+    l->name = lock_name(a, m, r);
     l->waiters = (int)locktab_waiters(&m->locks, r);
     l->held = locktab_held(&m->locks, r);
     l->waiters_avg_1s = locktab_mean(&m->locks, r, 1);
@@ -146,7 +168,7 @@ static int compare_locks(const void *a, const void *b)
 /* A lock in private memory ends with its process, or when that starts another program. */
 static bool lives(const struct model *m, const struct lock_row *r)
 {
-    if (r->key.space == LOCKKEY_SHARED)
+    if (r->key.space == LOCKKEY_SHARED || r->key.space == LOCKKEY_SITE_SHARED)
         return true;
     const struct proc *p = proctab_proc_of(&m->procs, r->pid);
     return p && !p->ended && p->start_ticks == r->key.c && p->execs == r->key.execs;
@@ -214,7 +236,11 @@ static void put_locks(struct snapshot *s, struct model *m)
     struct snap_lock *locks = arena_zalloc(&s->arena, s->nlocks * sizeof(*locks));
     for (size_t i = 0; i < s->nlocks; i++) {
         put_lock(&locks[i], &s->arena, m, rows[i].row);
-        put_waiters(&locks[i], &s->arena, m, rows[i].row, waiting, nwaiting);
+        size_t n;
+        const struct waiting *w = waiters_of(rows[i].row, waiting, nwaiting, &n);
+        put_waiters(&locks[i], &s->arena, m, w, n);
+        if (s->has_stacks)
+            model_show_stacks(&locks[i], &s->arena, m, rows[i].row, w, n);
     }
     free(rows);
     free(waiting);
@@ -340,7 +366,7 @@ static void put_self(struct snapshot *s, struct model *m)
         .stops = now->stops,
         .unreadable = now->unreadable,
         .vanished = now->vanished,
-        .stop_us_max = NAN,
+        .stop_us_max = now->stops ? (double)now->stop_max / (double)NSEC_PER_USEC : NAN,
         .degraded = degraded,
         .ndegraded = put_degraded(degraded, &s->arena, m),
         .cpu_pct = m->rates.cpu_pct,
@@ -362,7 +388,11 @@ struct snapshot *model_snapshot(struct model *m)
     memcpy(s->kernel, m->host.kernel, sizeof(s->kernel));
     s->cpus = m->host.cpus;
     s->looks = window_sum(&m->locks.sweeps, m->now, 10);
+    s->has_stacks = m->stacks_mode != STACKS_OFF;
     put_locks(s, m);
+    s->chains = chain_list(&s->arena, &m->procs, &s->nchains);
+    if (m->stacks_mode == STACKS_ALL)
+        model_show_threads(s, m);
     put_processes(s, m);
     put_self(s, m);
     diagnose_verdict(s);

@@ -14,14 +14,17 @@
 #include <unistd.h>
 
 #include "err.h"
+#include "inspector.h"
 #include "model.h"
 #include "remote.h"
 #include "sampler.h"
 #include "signals.h"
+#include "signature.h"
 #include "source_proc.h"
 #include "xalloc.h"
 
-#define REQUESTS_PER_SWEEP 16
+#define REQUESTS_PER_SWEEP 64
+#define INSPECTOR_PART     0.4 /* of the budget, but for what it needs once */
 #define STOP_PATIENCE_S    2
 
 /* Looks at the lock words alone for each look at the threads: these are cheap. */
@@ -30,12 +33,16 @@
 struct monitor {
     pthread_t thread;
     struct monitor_config cfg;
+    struct inspector *inspector; /* NULL: no stacks */
+    struct signatures *signatures;
+    struct name_rules *names;
     struct source *source; /* this and the model: the sampling thread's alone */
     struct model *model;
     _Atomic(struct snapshot *) ready; /* the newest one that nobody has taken */
     atomic_bool ended;                /* the sampling thread has put its last snapshot */
     int ready_fd, stop_fd;
     struct signals_stack fault_stack; /* of the sampling thread */
+    struct signals_stack inspector_stack;
 };
 
 static void poke(int fd)
@@ -72,6 +79,11 @@ static void on_tick(void *arg)
     poke(m->ready_fd);
 }
 
+static nsec_t cpu_of_inspector(void *arg)
+{
+    return inspector_cpu(arg);
+}
+
 static void *sampling_thread(void *arg)
 {
     struct monitor *m = arg;
@@ -82,6 +94,8 @@ static void *sampling_thread(void *arg)
         .delay = m->cfg.delay,
         .first = m->cfg.first ? m->cfg.first : m->cfg.delay,
         .seed = (uint64_t)clock_wall(),
+        .apart = m->inspector ? cpu_of_inspector : NULL,
+        .apart_arg = m->inspector,
     };
     const struct sampler_sink sink = {.sample = on_sample, .tick = on_tick, .arg = m};
 
@@ -105,29 +119,81 @@ static struct model_host this_host(void)
     return h;
 }
 
+/* False when its thread hangs in the kernel: it is left behind. */
+static bool stop_inspector(struct monitor *m)
+{
+    bool ended = inspector_free(m->inspector);
+
+    m->inspector = NULL;
+    if (!ended)
+        warn_msg("the thread that takes stacks hangs in the kernel and is left behind");
+    return ended;
+}
+
 static void release(struct monitor *m)
 {
     snapshot_free(atomic_exchange(&m->ready, NULL));
     model_free(m->model);
     if (m->source)
         m->source->ops->free(m->source);
+    /* A thread that is left behind still uses its stack for signals, in M. */
+    bool ended = stop_inspector(m);
+    signatures_free(m->signatures);
+    name_rules_free(m->names);
     if (m->ready_fd >= 0)
         close(m->ready_fd);
     if (m->stop_fd >= 0)
         close(m->stop_fd);
-    free(m);
+    if (ended)
+        free(m);
 }
 
-/* Signals belong to the thread that renders, but for those of a fault. */
-static int start_thread(struct monitor *m)
+static void enter_inspector(void *arg)
 {
-    sigset_t mask, old;
+    signals_stack_enter(arg);
+}
 
-    signals_thread_mask(&mask);
-    pthread_sigmask(SIG_SETMASK, &mask, &old);
-    int rc = pthread_create(&m->thread, NULL, sampling_thread, m);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return rc;
+static void leave_inspector(void *arg)
+{
+    signals_stack_leave(arg);
+}
+
+static int start_inspector(struct monitor *m)
+{
+    const struct inspector_config cfg = {
+        .root = "/proc",
+        .read_memory = remote_read,
+        .cpu_share = m->cfg.budget_pct / 100 * INSPECTOR_PART,
+        .may_stop = m->cfg.may_stop,
+        .stops = TRACER_LIMITS_DEFAULT,
+        .enter = enter_inspector,
+        .leave = leave_inspector,
+        .arg = &m->inspector_stack,
+    };
+    int err = 0;
+
+    if (m->cfg.stacks != STACKS_OFF)
+        m->inspector = inspector_new(&cfg, &err);
+    return err;
+}
+
+static bool prepare_model(struct monitor *m, char *err, size_t size)
+{
+    struct model_host host = this_host();
+
+    m->signatures = signatures_new();
+    if (m->cfg.signatures && !signatures_add(m->signatures, m->cfg.signatures, err, size))
+        return false;
+    if (m->cfg.names && !(m->names = name_rules_new(m->cfg.names, err, size)))
+        return false;
+    m->model = model_new(&host);
+    model_configure(m->model, &(struct model_config){
+                                  .stacks = m->cfg.stacks,
+                                  .may_stop = m->cfg.may_stop,
+                                  .signatures = m->signatures,
+                                  .names = m->names,
+                              });
+    return true;
 }
 
 static bool prepare(struct monitor *m, struct target *target, char *err, size_t err_size,
@@ -137,6 +203,7 @@ static bool prepare(struct monitor *m, struct target *target, char *err, size_t 
         .root = "/proc",
         .target = target,
         .read_memory = remote_read,
+        .inspector = m->inspector,
     };
     int rc = 0;
 
@@ -154,9 +221,22 @@ static bool prepare(struct monitor *m, struct target *target, char *err, size_t 
         *status = EXIT_NOTHING;
         return false;
     }
-    struct model_host host = this_host();
-    m->model = model_new(&host);
-    return true;
+    return prepare_model(m, err, err_size);
+}
+
+static bool start_threads(struct monitor *m, struct target *target, char *err, size_t err_size,
+                          int *status)
+{
+    int rc = start_inspector(m);
+
+    *status = EXIT_FAILED;
+    if (rc == 0 && !prepare(m, target, err, err_size, status))
+        return false;
+    if (rc == 0)
+        rc = pthread_create(&m->thread, NULL, sampling_thread, m);
+    if (rc != 0)
+        snprintf(err, err_size, "cannot start a thread: %s", strerror(rc));
+    return rc == 0;
 }
 
 struct monitor *monitor_start(struct target *target, const struct monitor_config *cfg, char *err,
@@ -167,13 +247,13 @@ struct monitor *monitor_start(struct target *target, const struct monitor_config
     m->cfg = *cfg;
     m->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     m->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!prepare(m, target, err, err_size, status)) {
-        release(m);
-        return NULL;
-    }
-    int rc = start_thread(m);
-    if (rc != 0) {
-        snprintf(err, err_size, "cannot start a thread: %s", strerror(rc));
+    /* Signals belong to the thread that renders, but for those of a fault. */
+    sigset_t mask, old;
+    signals_thread_mask(&mask);
+    pthread_sigmask(SIG_SETMASK, &mask, &old);
+    bool started = start_threads(m, target, err, err_size, status);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!started) {
         release(m);
         return NULL;
     }

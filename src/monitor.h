@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "clock.h"
+#include "options.h"
 #include "snapshot.h"
 #include "target.h"
 
@@ -20,6 +21,10 @@ struct monitor_config {
     nsec_t first;       /* until the first one; 0: DELAY */
     double rate_hz;     /* sweeps a second */
     double budget_pct;  /* own CPU at most */
+    enum stacks_mode stacks;
+    bool may_stop;          /* --stop needed */
+    const char *names;      /* text of the user's names (signature.h), borrowed; NULL: none */
+    const char *signatures; /* text of the user's signatures, borrowed; NULL: none */
 };
 
 /* Starts the thread. TARGET is borrowed and used only by that thread until monitor_stop().

@@ -143,6 +143,50 @@ static int set_iterations(struct parse *p, const char *text)
     return fail(p, "-n: '%s' is not a number of refreshes; give a whole number from 1 on", text);
 }
 
+/* Which of the N words TEXT is, or -1. */
+static int find_word(const char *text, const char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(text, words[i]) == 0)
+            return (int)i;
+    return -1;
+}
+
+static int set_stacks(struct parse *p, const char *text)
+{
+    static const char *const words[] = {
+        [STACKS_OFF] = "off", [STACKS_AUTO] = "auto", [STACKS_ALL] = "all"};
+    int mode = find_word(text, words, ARRAY_SIZE(words));
+
+    if (mode < 0)
+        return fail(p, "--stacks: '%.200s' is none of off, auto, all", text);
+    p->opt->stacks = (enum stacks_mode)mode;
+    return 0;
+}
+
+static int set_stop(struct parse *p, const char *text)
+{
+    static const char *const words[] = {"never", "needed"};
+    int when = find_word(text, words, ARRAY_SIZE(words));
+
+    if (when < 0)
+        return fail(p, "--stop: '%.200s' is neither never nor needed", text);
+    p->opt->may_stop = when == 1;
+    return 0;
+}
+
+static int set_file(struct parse *p, enum option_id id, const char *path, const char **file)
+{
+    char name[32];
+
+    if (*path == '\0')
+        return fail(p, "%s: the name of the file is empty", label(name, id));
+    if (*file)
+        return fail(p, "%s is given twice; put all lines into one file", label(name, id));
+    *file = path;
+    return 0;
+}
+
 /* Targets ----------------------------------------------------------------------------- */
 
 static int add_pid(struct parse *p, const char *item, size_t len, const char *list)
@@ -266,6 +310,14 @@ static int apply(struct parse *p, enum option_id id, const char *value)
         return set_number(p, id, value, rate, &o->rate_hz);
     case OPT_BUDGET:
         return set_number(p, id, value, budget, &o->budget_pct);
+    case OPT_STACKS:
+        return set_stacks(p, value);
+    case OPT_STOP:
+        return set_stop(p, value);
+    case OPT_NAMES:
+        return set_file(p, id, value, &o->names_file);
+    case OPT_SIGNATURES:
+        return set_file(p, id, value, &o->signatures_file);
     case OPT_NO_COLOR:
         o->no_color = true;
         return 0;
@@ -358,6 +410,8 @@ int options_parse(struct options *opt, int argc, char **argv, char *err, size_t 
         .delay = NSEC_PER_SEC,
         .rate_hz = 50,
         .budget_pct = 5,
+        .stacks = STACKS_AUTO,
+        .may_stop = true,
         .no_color = no_color && *no_color,
     };
     err[0] = '\0';
@@ -389,8 +443,9 @@ void options_print_help(FILE *out)
           "       lock-top -c NAME [OPTIONS]\n"
           "       lock-top [OPTIONS] -- COMMAND [ARG...]\n"
           "\n"
-          "Shows which locks the threads of a process wait for, who holds them, and what\n"
-          "the holders are doing: from outside, without stopping anything.\n",
+          "Shows which locks the threads of a process wait for and through which code, who\n"
+          "holds them, and what the holders are doing: from outside. A waiting thread is\n"
+          "never stopped; one that runs may be, for microseconds (see --stop).\n",
           out);
     for (int id = 0; id < OPTIONS_COUNT; id++) {
         bool first = id == 0 || strcmp(table[id].group, table[id - 1].group) != 0;

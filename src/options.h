@@ -26,6 +26,13 @@ enum output_mode {
     OUTPUT_JSON, /* wins over OUTPUT_BATCH when both are asked for */
 };
 
+/* Which stacks are taken. */
+enum stacks_mode {
+    STACKS_OFF,
+    STACKS_AUTO, /* those of waiters, holders and waits that cannot be told apart otherwise */
+    STACKS_ALL,  /* of every thread, and they are printed */
+};
+
 /* Strings are borrowed from argv. */
 struct options {
     struct target_spec target;
@@ -36,6 +43,10 @@ struct options {
     const char *columns; /* -o LIST, not checked here; NULL: the default */
     double rate_hz;      /* sweeps a second, 1..1000; default 50 */
     double budget_pct;   /* own CPU, per cent of one CPU, 0.1..100; default 5 */
+    enum stacks_mode stacks; /* default auto */
+    bool may_stop;           /* --stop needed (the default): a thread may be stopped for a moment
+                                where nothing else serves */
+    const char *names_file, *signatures_file; /* not opened here; NULL: none */
     bool no_color;       /* --no-color or NO_COLOR (set and not empty) */
     bool ascii;
     bool show_help, show_version;

@@ -85,6 +85,7 @@ struct procfs_stat {
     pid_t pid;
     char comm[64]; /* raw bytes: newline, ESC and broken UTF-8 are possible */
     char state;    /* the kernel's letter */
+    pid_t ppid;    /* 0: none, or not in the reader's PID namespace */
     unsigned long flags; /* PF_... of the kernel */
     uint64_t minflt, majflt;
     uint64_t utime_ticks, stime_ticks; /* units of 1/sysconf(_SC_CLK_TCK) s */

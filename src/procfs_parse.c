@@ -115,6 +115,7 @@ bool procfs_parse_syscall(const char *text, struct procfs_syscall *out)
 /* Fields of stat as proc(5) numbers them; the state is 3. */
 enum stat_field {
     STAT_FIRST = 4, /* behind the state */
+    STAT_PPID = 4,
     STAT_FLAGS = 9,
     STAT_MINFLT = 10,
     STAT_MAJFLT = 12,
@@ -155,6 +156,7 @@ bool procfs_parse_stat(const char *text, size_t len, struct procfs_stat *out)
     /* A number at the very end of the text may have been cut off. */
     if (*p != ' ' && *p != '\n')
         return false;
+    out->ppid = (pid_t)f[STAT_PPID];
     out->flags = (unsigned long)f[STAT_FLAGS];
     out->minflt = f[STAT_MINFLT];
     out->majflt = f[STAT_MAJFLT];

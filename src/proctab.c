@@ -10,6 +10,69 @@
  * runnable thread whose clocks both stood still for longer is not on a CPU. */
 #define TICK_MAX (10 * NSEC_PER_MSEC)
 
+/* Owners that are no threads of the process ------------------------------------------ */
+
+#define OWNER_ASK_EVERY (500 * NSEC_PER_MSEC)
+#define OWNER_KEPT      (2 * NSEC_PER_SEC) /* after it was last asked for */
+
+static struct named_tid *find_named(const struct proctab *t, pid_t pid, pid_t tid)
+{
+    struct named_tid_key key = {.pid = (uint64_t)pid, .tid = (uint64_t)tid};
+    struct named_tid *n;
+
+    HASH_FIND(hh, t->named, &key, sizeof(key), n);
+    return n;
+}
+
+const struct owner_fact *proctab_owner(const struct proctab *t, pid_t pid, pid_t tid)
+{
+    const struct named_tid *n = find_named(t, pid, tid);
+
+    return n && n->told ? &n->fact : NULL;
+}
+
+bool proctab_ask_owner(struct proctab *t, pid_t pid, pid_t tid)
+{
+    struct named_tid *n = find_named(t, pid, tid);
+
+    if (n && t->now - n->asked_at < OWNER_ASK_EVERY)
+        return false;
+    if (!n) {
+        n = xcalloc(1, sizeof(*n));
+        n->key = (struct named_tid_key){.pid = (uint64_t)pid, .tid = (uint64_t)tid};
+        HASH_ADD(hh, t->named, key, sizeof(n->key), n);
+    }
+    n->asked_at = t->now;
+    return true;
+}
+
+static void forget_named(struct proctab *t, nsec_t kept)
+{
+    struct named_tid *n, *tmp;
+
+    HASH_ITER(hh, t->named, n, tmp)
+    {
+        if (t->now - n->asked_at > kept) {
+            HASH_DEL(t->named, n);
+            free(n);
+        }
+    }
+}
+
+void proctab_take_owners(struct proctab *t, const struct sample *s)
+{
+    for (size_t i = 0; i < s->nowners; i++) {
+        struct named_tid *n = find_named(t, s->owners[i].pid, s->owners[i].tid);
+        if (!n)
+            continue;
+        n->fact = s->owners[i];
+        n->told = true;
+    }
+    forget_named(t, OWNER_KEPT);
+}
+
+/* Sweeps --------------------------------------------------------------------------- */
+
 void proctab_begin_sweep(struct proctab *t, const struct sample *s, nsec_t start)
 {
     t->start = start;
@@ -340,6 +403,7 @@ void proctab_release(struct proctab *t)
     for (size_t i = 0; i < t->nslots; i++)
         forget(t, i);
     free(t->by_slot);
+    forget_named(t, -1);
     HASH_ITER(hh, t->procs, p, tmp)
     {
         HASH_DEL(t->procs, p);

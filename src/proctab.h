@@ -14,6 +14,41 @@
 #include "snapshot.h"
 
 struct proc;
+struct kept_stack;
+
+/* A stack of a thread as it was taken, and in which sleep. */
+struct taken_stack {
+    struct kept_stack *kept;     /* NULL: none */
+    uint64_t runs, sp, pc, word; /* of that sleep */
+    long nr;
+    bool stopped;    /* the thread ran, and was stopped for it */
+    nsec_t taken_at; /* model time */
+};
+
+/* Threads go to and fro between a few places in which they sleep. */
+#define STACKS_PER_THREAD 4
+
+struct thread_stacks {
+    struct taken_stack taken[STACKS_PER_THREAD];
+    nsec_t asked_at; /* model time of the last request; 0: answered, or none was made */
+    const char *why; /* the last attempt, in the sleep FAILED_RUNS, gave none: why; NULL */
+    uint64_t failed_runs;
+    bool for_profile; /* what is asked for counts in the profile of PROFILED when it comes */
+    struct lockkey profiled;
+};
+
+/* Whom a waiting thread waits for: its edge in the wait-for graph, kept by chain_note(). */
+struct edge {
+    struct thread *to; /* holds what it waits for, as of the last sweep; NULL: nobody is known to */
+    bool firm;         /* the lock names that thread at both reads (a join always does) */
+    nsec_t since;      /* model time of the first sweep that saw it so, without a break since */
+    uint32_t looks;    /* sweeps since then */
+    /* What must stay as it is meanwhile: the same sleep of the waiter, behind the same thread. */
+    const struct lock_row *row;
+    pid_t to_tid;
+    uint64_t to_start, runs, sp;
+    nsec_t asleep;
+};
 
 struct thread {
     pid_t tid, pid;
@@ -27,8 +62,10 @@ struct thread {
     struct lock_row *row; /* object it waits for, or NULL */
     enum lock_kind kind;  /* of that, KIND_NONE if none */
     enum lock_mode mode;
+    struct edge edge;
     uint64_t run_ns, runq_ns; /* schedstat at the last sweep */
     nsec_t at;                /* model time of the last sweep */
+    struct thread_stacks stack;
     /* Since it was last folded into its process. */
     uint32_t seen[THREAD_STATES]; /* sweeps that saw it in each state */
     uint64_t ran_ns, queued_ns;   /* by the kernel's clocks */
@@ -72,11 +109,23 @@ struct proc {
     UT_hash_handle hh;
 };
 
+/* A TID that a lock names and that is no thread of the process which waits. */
+struct named_tid {
+    struct named_tid_key {
+        uint64_t pid, tid; /* process that waits, TID in the word */
+    } key;
+    struct owner_fact fact; /* as last told */
+    bool told;
+    nsec_t asked_at; /* model time */
+    UT_hash_handle hh;
+};
+
 struct proctab {
     struct thread **by_slot; /* NULL: free */
     size_t nslots;
     struct thread *by_tid; /* hash */
     struct proc *procs;    /* hash */
+    struct named_tid *named; /* hash; those of interest */
     uint64_t sweep;
     nsec_t start, now; /* model time as in locktab */
 };
@@ -105,6 +154,17 @@ struct thread *proctab_find(const struct proctab *t, pid_t pid, pid_t ns_tid);
  * there are several such: PID namespaces give the same number twice. */
 struct thread *proctab_find_sharer(const struct proctab *t, struct file_id file, pid_t ns_tid,
                                    bool *clear);
+
+/* What TID, named by a lock that process PID waits for, belongs to, as far as the source has told
+ * lately; or NULL. */
+const struct owner_fact *proctab_owner(const struct proctab *t, pid_t pid, pid_t tid);
+
+/* Whether the source should be asked that (again); then it counts as asked. What is not asked any
+ * more is forgotten. */
+bool proctab_ask_owner(struct proctab *t, pid_t pid, pid_t tid);
+
+/* Takes the answers of a sweep. */
+void proctab_take_owners(struct proctab *t, const struct sample *s);
 
 /* Before proctab_states(): books what each thread did since the last time. */
 void proctab_fold(struct proctab *t);

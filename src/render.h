@@ -18,14 +18,15 @@ struct text_style {
 
 /*
  * One refresh in the look of the screen: header, verdict, process lines, states, the lock
- * list, one quiet line that folds the sync objects ("sync: 200 threads on 3 objects (cond
- * 198, join 1, sem 1)"), and what is degraded. Ends with an empty line. Errors of the stream
- * are left to the caller (ferror).
+ * list, chains of waiting, one quiet line that folds the sync objects ("sync: 200 threads on 3
+ * objects (cond 198, join 1, sem 1)"), and what is degraded; where the snapshot has the stacks of
+ * all threads, these and the locks'. Ends with an empty line. Errors of the stream are left to the
+ * caller (ferror).
  */
 void render_text(FILE *out, const struct snapshot *s, const struct text_style *style);
 
 /* The lines above the lock list, for the screen too: "lock-top  mariadbd[16147]  44 threads
- * 10s  50/s  self 0.6%  16:07:25", the process line and the states line. Each returns DST,
+ * 10s  50/s  self 0.6%  stops 12  16:07:25" (stops when there were any), the process line and the states line. Each returns DST,
  * escaped, no newline. PROCESS_INDEX says which process; -1: all of them summed. */
 char *render_header(char *dst, size_t size, const struct snapshot *s, bool ascii);
 char *render_process(char *dst, size_t size, const struct snapshot *s, int process_index);

@@ -183,6 +183,60 @@ static json_t *process_json(const struct snap_process *p)
 
 /* Locks ------------------------------------------------------------------------------------ */
 
+/* An offset: 0 is one, too. */
+static json_t *hex(uint64_t value)
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "0x%" PRIx64, value);
+    return json_string_nocheck(text);
+}
+
+static json_t *frames_json(const struct snap_stack *st)
+{
+    json_t *a = checked(json_array());
+
+    for (size_t i = 0; i < st->nframes; i++) {
+        const struct snap_frame *f = &st->frames[i];
+        json_t *o = checked(json_object());
+        put(o, "name", safe_text(f->name));
+        put(o, "into", f->name ? json_integer((json_int_t)f->into) : json_null());
+        put(o, "module", safe_text(f->module));
+        put(o, "offset", hex(f->offset));
+        put(o, "file", safe_text(f->file));
+        put(o, "line", id_number(f->line));
+        append(a, o);
+    }
+    return a;
+}
+
+static void put_stack(json_t *o, const struct snap_stack *st)
+{
+    put(o, "complete", json_boolean(st->complete));
+    put(o, "guessed", json_boolean(st->guessed));
+    put(o, "presumed", json_boolean(st->presumed));
+    put(o, "note", safe_text(st->note));
+    put(o, "frames", frames_json(st));
+}
+
+static json_t *stacks_json(const struct snap_lock *l, bool known)
+{
+    json_t *a = known ? checked(json_array()) : json_null();
+
+    for (size_t i = 0; known && i < l->nstacks; i++) {
+        const struct snap_stack *st = &l->stacks[i];
+        json_t *o = checked(json_object());
+        put(o, "role", word(stack_role_name(st->role)));
+        put(o, "count", count(st->count));
+        put(o, "share", number(st->share));
+        put(o, "pid", id_number(st->pid));
+        put(o, "tid", id_number(st->tid));
+        put_stack(o, st);
+        append(a, o);
+    }
+    return a;
+}
+
 static const char *holder_state(const struct snap_holder *h)
 {
     if (h->gone)
@@ -254,6 +308,7 @@ static void put_identity(json_t *o, const struct snap_lock *l)
     put(o, "kind", word(lock_kind_name(l->kind)));
     put(o, "confidence", word(confidence_name(l->confidence)));
     put(o, "name", safe_text(l->name));
+    put(o, "site", safe_text(l->site));
     put(o, "pid", id_number(l->pid));
     put(o, "address", address(l->address));
     put(o, "path", safe_text(l->path));
@@ -278,7 +333,7 @@ static void put_figures(json_t *o, const struct snap_lock *l)
     put(o, "model_wait_ms", number(l->model_wait_ms));
 }
 
-static json_t *lock_json(const struct snap_lock *l)
+static json_t *lock_json(const struct snap_lock *l, bool has_stacks)
 {
     json_t *o = checked(json_object());
 
@@ -286,9 +341,66 @@ static json_t *lock_json(const struct snap_lock *l)
     put_figures(o, l);
     put(o, "holders", holders_json(l));
     put(o, "waiter_threads", waiter_threads_json(l));
-    put(o, "stacks", json_null());
+    put(o, "stacks", stacks_json(l, has_stacks));
     put(o, "history", history_json(l));
     put(o, "held", l->held < 0 ? json_null() : json_boolean(l->held));
+    return o;
+}
+
+/* Chains and threads ----------------------------------------------------------------------- */
+
+/* With LOCKED, what it waits for too. */
+static json_t *link_json(const struct snap_link *l, bool locked)
+{
+    json_t *o = checked(json_object());
+
+    put(o, "pid", id_number(l->pid));
+    put(o, "tid", id_number(l->tid));
+    put(o, "comm", comm(l->comm));
+    put(o, "state", word(thread_state_name(l->state)));
+    if (locked)
+        put(o, "lock", safe_text(l->lock));
+    return o;
+}
+
+static json_t *chain_json(const struct snap_chain *c)
+{
+    json_t *o = checked(json_object()), *path = checked(json_array());
+
+    for (size_t i = 0; i < c->npath; i++)
+        append(path, link_json(&c->path[i], true));
+    put(o, "root", link_json(&c->root, false));
+    put(o, "end", word(chain_end_name(c->end)));
+    put(o, "detail", safe_text(c->detail));
+    put(o, "depth", count(c->depth));
+    put(o, "blocked", count(c->blocked));
+    put(o, "cycle", json_boolean(c->cycle));
+    put(o, "path", path);
+    put(o, "text", safe_text(c->text));
+    return o;
+}
+
+static json_t *chains_json(const struct snapshot *s)
+{
+    json_t *a = checked(json_array());
+
+    for (size_t i = 0; i < s->nchains; i++)
+        append(a, chain_json(&s->chains[i]));
+    return a;
+}
+
+static json_t *thread_json(const struct snap_thread *t)
+{
+    json_t *o = checked(json_object()), *stack = checked(json_object());
+
+    put_stack(stack, &t->stack);
+    put(o, "pid", id_number(t->pid));
+    put(o, "tid", id_number(t->tid));
+    put(o, "comm", comm(t->comm));
+    put(o, "state", word(thread_state_name(t->state)));
+    put(o, "age_ms", age(t->age_ms));
+    put(o, "lock", safe_text(t->lock));
+    put(o, "stack", stack);
     return o;
 }
 
@@ -320,7 +432,7 @@ static json_t *tail_json(const struct snapshot *s)
 {
     json_t *o = checked(json_object());
 
-    put(o, "chains", json_null());
+    put(o, "chains", chains_json(s));
     put(o, "findings", json_null());
     put(o, "verdict", safe_text(s->verdict));
     return o;
@@ -339,7 +451,7 @@ static int dump(FILE *out, json_t *o, size_t how)
     return rc;
 }
 
-/* Lock by lock: a tree of all the waiters at once would be tens of megabytes. */
+/* Lock by lock and thread by thread: a tree of all of them at once would be tens of megabytes. */
 static int dump_locks(FILE *out, const struct snapshot *s)
 {
     int rc = 0;
@@ -348,9 +460,23 @@ static int dump_locks(FILE *out, const struct snapshot *s)
     for (size_t i = 0; i < s->nlocks && rc == 0; i++) {
         if (i > 0)
             fputc(',', out);
-        rc = dump(out, lock_json(&s->locks[i]), 0);
+        rc = dump(out, lock_json(&s->locks[i], s->has_stacks), 0);
     }
     fputs("],", out);
+    return rc;
+}
+
+static int dump_threads(FILE *out, const struct snapshot *s)
+{
+    int rc = 0;
+
+    fputs(s->threads ? ",\"threads\":[" : ",\"threads\":null", out);
+    for (size_t i = 0; s->threads && i < s->nthreads && rc == 0; i++) {
+        if (i > 0)
+            fputc(',', out);
+        rc = dump(out, thread_json(&s->threads[i]), 0);
+    }
+    fputs(s->threads ? "]}\n" : "}\n", out);
     return rc;
 }
 
@@ -358,8 +484,7 @@ int render_json(FILE *out, const struct snapshot *s)
 {
     fputc('{', out);
     if (dump(out, head_json(s), JSON_EMBED) < 0 || dump_locks(out, s) < 0 ||
-        dump(out, tail_json(s), JSON_EMBED) < 0)
+        dump(out, tail_json(s), JSON_EMBED) < 0 || dump_threads(out, s) < 0)
         return -1;
-    fputs("}\n", out);
     return ferror(out) ? -1 : 0;
 }

@@ -1,6 +1,7 @@
 #include "render.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "compiler.h"
 #include "fmt.h"
+#include "render_stacks.h"
 
 /* Room for a line above the list, and for a cell of it with a path of PATH_MAX bytes. */
 #define LINE_SIZE 4096
@@ -118,6 +120,8 @@ char *render_header(char *dst, size_t size, const struct snapshot *s, bool ascii
         add(dst, size, "   %.0f/s", s->self.sweep_hz);
     add(dst, size, "  self ");
     add_tenths(dst, size, s->self.cpu_pct, "%");
+    if (s->self.stops > 0)
+        add(dst, size, "  stops %" PRIu64, s->self.stops);
     add_time_of_day(dst, size, s->wall);
     return dst;
 }
@@ -373,9 +377,11 @@ void render_text(FILE *out, const struct snapshot *s, const struct text_style *s
         fprintf(out, "%s\n", render_process(line, sizeof(line), s, (int)i));
     fprintf(out, "%s\n", render_states(line, sizeof(line), s, -1));
     print_list(out, s, style);
+    render_chains(out, s, style->ascii);
     if (render_sync_fold(line, sizeof(line), s)[0])
         fprintf(out, "%s\n", line);
     for (size_t i = 0; i < s->self.ndegraded; i++)
         fprintf(out, "%s\n", render_degraded(line, sizeof(line), s, (int)i, style->ascii));
+    render_all_stacks(out, s, style->ascii);
     fputc('\n', out);
 }

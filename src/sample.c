@@ -23,6 +23,13 @@ bool word_u64(const struct word_view *w, int off, uint64_t *out)
     return word_bytes(w, off, out, sizeof(*out));
 }
 
+/* A struct pthread is 64-byte aligned and lies in the upper part of the address space. Read as a
+ * mutex, the pointer's upper half would be a count of users of more than 20,000. */
+bool word_stdio_owner(const struct word_view *w, uint64_t *owner)
+{
+    return word_u64(w, 8, owner) && *owner >> 32 >= 0x5500 && *owner >> 47 == 0 && *owner % 64 == 0;
+}
+
 /* futex(uaddr, op, val, timeout, ...) */
 static bool decode_futex(const uint64_t arg[6], struct futex_wait *out)
 {

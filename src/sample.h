@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "clock.h"
+#include "inspector.h"
 #include "syscalls.h"
 
 #define COMM_LEN 16 /* TASK_COMM_LEN: 15 bytes and a NUL */
@@ -93,6 +94,7 @@ struct process_fact {
     pid_t pid;
     uint64_t start_ticks;
     uint32_t execs; /* how many times it was seen to start another program */
+    pid_t ppid; /* of its parent; 0 unknown */
     char comm[COMM_LEN];
     enum abi abi;
     enum libc_kind libc;
@@ -143,6 +145,10 @@ struct word_view {
 bool word_u32(const struct word_view *w, int off, uint32_t *out);
 bool word_u64(const struct word_view *w, int off, uint64_t *out);
 
+/* Whether W surrounds the word of a lock of glibc's stdio: { int lock, count; void *owner; }. *OWNER
+ * is then the address of its owner's thread descriptor (struct pthread). */
+bool word_stdio_owner(const struct word_view *w, uint64_t *owner);
+
 /*
  * What the thread waits for when it is blocked in CALL with ARG. False when CALL is no futex
  * wait. For futex_waitv the words stand in the target's memory: then ADDR and VAL are left 0
@@ -163,6 +169,8 @@ struct word_fact {
     uint64_t dev, inode, offset; /* REGION_SHARED: of the word itself */
     const char *path;            /* the mapping's file, or NULL */
     struct word_view early, late; /* a word that is new in this sweep has no EARLY */
+    pid_t early_owner, late_owner; /* of a stdio lock: the owner's TID in the target's PID namespace,
+                                      which stands in its thread descriptor; 0: none, unknown */
 };
 
 /* What lock-top itself costs and missed: the counters since it began, the rest as of the last
@@ -175,6 +183,8 @@ struct self_fact {
     uint64_t vanished;   /* threads that ended between two looks or in the middle of one */
     uint64_t late;       /* sweeps that began more than half an interval late */
     uint64_t stops;      /* times a thread was stopped (ptrace) */
+    nsec_t stop_max;     /* longest of these; 0 when there were none */
+    uint64_t stacks_cut; /* stacks that were not walked to the thread's start */
     uint32_t unprobed;   /* words of now that may be locks and are not probed, as there are too
                             many: of these no utilisation is known, and no EARLY */
     int denied_errno;    /* errno of a read that the last sweep was refused, 0: none */
@@ -190,6 +200,16 @@ enum sample_kind {
     SAMPLE_PROBE, /* words only, and of these only EARLY; processes stand without their threads */
 };
 
+/* What a TID that a lock word names, and that is no thread of the process, belongs to. */
+struct owner_fact {
+    pid_t pid; /* of the process whose lock names it */
+    pid_t tid;
+    pid_t tgid;           /* 0: there is no such thread */
+    uint64_t start_ticks; /* of that thread, on the same clock as those of processes */
+    char comm[COMM_LEN];  /* of its process */
+    bool parent;          /* TGID is the parent of PID */
+};
+
 struct sample {
     enum sample_kind kind;
     nsec_t mono; /* when it began: the model's clock */
@@ -198,6 +218,13 @@ struct sample {
     size_t nprocesses;
     const struct word_fact *words;
     size_t nwords;
+    /* Answers to requests that came in since the last sweep; sweeps only. */
+    const struct stack_fact *stacks;
+    size_t nstacks;
+    const struct name_fact *names;
+    size_t nnames;
+    const struct owner_fact *owners;
+    size_t nowners;
     struct self_fact self;
 };
 
@@ -206,11 +233,17 @@ enum request_kind {
     REQUEST_HOLDER, /* thread TID may hold a lock in the file INODE on DEV: see whether its process
                        maps that file, and if it is not watched, look at that thread; asked again
                        at each sweep while it is of interest */
+    REQUEST_STACK,  /* the stack of thread TID of process PID; a stack_fact answers */
+    REQUEST_NAME,   /* the name of ADDR in process PID; a name_fact answers */
+    REQUEST_OWNER,  /* what TID, named by a lock in the private memory of PID, belongs to; an
+                       owner_fact answers */
 };
 struct request {
     enum request_kind kind;
-    pid_t tid;
+    pid_t pid, tid;
     struct file_id file;
+    uint64_t addr;
+    bool may_stop; /* REQUEST_STACK: it may be stopped if it runs */
 };
 
 #endif

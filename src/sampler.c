@@ -25,16 +25,18 @@ void budget_init(struct budget *b, double pct, nsec_t now, nsec_t cpu)
     };
 }
 
-void budget_settle(struct budget *b, nsec_t now, nsec_t cpu)
+void budget_settle(struct budget *b, nsec_t now, nsec_t cpu, nsec_t apart)
 {
     double full = b->share * BUCKET_SECONDS * (double)NSEC_PER_SEC;
     double income = (double)(now - b->at) * b->share;
     double back = MIN(b->loan, income * REPAYMENT);
+    double lent = (double)(apart - b->apart);
 
-    b->loan -= back;
-    b->credit = MIN(b->credit + income - back - (double)(cpu - b->cpu), full);
+    b->loan += lent - back;
+    b->credit = MIN(b->credit + income - back - (double)(cpu - b->cpu) + lent, full);
     b->at = now;
     b->cpu = cpu;
+    b->apart = apart;
 }
 
 void budget_borrow(struct budget *b)
@@ -59,11 +61,21 @@ struct schedule {
     nsec_t sweep_every, probe_every;
     uint64_t random; /* state of xorshift64*, never 0 */
     struct budget budget;
+    const struct sampler_config *cfg;
     bool limited; /* the budget makes the next sweep wait, or made the last one */
     uint64_t late;
     bool borrowed; /* the first sweep has been paid for by a loan */
     bool words;    /* the last sweep found words to probe */
 };
+
+static void settle(struct schedule *s, nsec_t now)
+{
+    /* First, so that what the other thread does in between is not taken for ours. */
+    nsec_t cpu = clock_process_cpu();
+    nsec_t apart = s->cfg->apart ? s->cfg->apart(s->cfg->apart_arg) : 0;
+
+    budget_settle(&s->budget, now, cpu, apart);
+}
 
 /* xorshift64* (Vigna 2016): offsets need no better. Uniform in 0.5..1.5. */
 static double jitter(struct schedule *s)
@@ -145,7 +157,7 @@ static size_t do_sweep(struct source *source, struct schedule *s, const struct s
     s->words = source->ops->wants_probe(source);
     now = clock_mono();
     nsec_t due = after(s, s->sweep, s->sweep_every, now);
-    budget_settle(&s->budget, now, clock_process_cpu());
+    settle(s, now);
     if (!s->borrowed)
         budget_borrow(&s->budget);
     s->borrowed = true;
@@ -162,13 +174,14 @@ static void do_probe(struct source *source, struct schedule *s, const struct sam
     put_rates(s, &sample);
     sink->sample(sink->arg, &sample);
     nsec_t now = clock_mono();
-    budget_settle(&s->budget, now, clock_process_cpu());
+    settle(s, now);
     s->probe = not_in_debt(s, after(s, s->probe, s->probe_every, now));
 }
 
 static void init(struct schedule *s, const struct sampler_config *cfg, nsec_t now)
 {
     *s = (struct schedule){
+        .cfg = cfg,
         .sweep = now,
         .tick = now + cfg->first,
         .sweep_every = (nsec_t)((double)NSEC_PER_SEC / cfg->sweep_hz),
@@ -200,7 +213,7 @@ void sampler_run(struct source *source, const struct sampler_config *cfg,
         now = clock_mono();
         if (now >= tick_due(&s)) {
             sink->tick(sink->arg);
-            budget_settle(&s.budget, clock_mono(), clock_process_cpu());
+            settle(&s, clock_mono());
             s.tick += cfg->delay;
             if (s.tick < now)
                 s.tick = now + cfg->delay;

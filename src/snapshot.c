@@ -88,6 +88,29 @@ const char *lock_mode_name(enum lock_mode m)
     return LOOKUP(names, m);
 }
 
+const char *stack_role_name(enum stack_role r)
+{
+    static const char *const names[] = {
+        [ROLE_WAITER] = "waiter",
+        [ROLE_HOLDER] = "holder",
+        [ROLE_PROFILE] = "profile",
+    };
+    return LOOKUP(names, r);
+}
+
+const char *chain_end_name(enum chain_end e)
+{
+    static const char *const names[] = {
+        [CHAIN_RUNS] = "runs",
+        [CHAIN_OUTSIDE] = "outside",
+        [CHAIN_HAND_OFF] = "hand-off",
+        [CHAIN_UNNAMED] = "unnamed",
+        [CHAIN_GONE] = "gone",
+        [CHAIN_CYCLE] = "cycle",
+    };
+    return LOOKUP(names, e);
+}
+
 const char *severity_name(enum severity s)
 {
     static const char *const names[] = {

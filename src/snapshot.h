@@ -77,6 +77,80 @@ struct snap_waiter {
     const char *blocked_by; /* "hard" (by the holder), "soft" (by the queue), NULL unknown */
 };
 
+/* One frame of a stack, innermost first. */
+struct snap_frame {
+    const char *name;   /* function, demangled; NULL unknown */
+    uint64_t into;      /* bytes into it */
+    const char *module; /* file name; NULL: code in no file */
+    uint64_t offset;    /* in the module; without one the address itself */
+    const char *file;   /* source, or NULL */
+    int line;           /* 0 unknown */
+};
+
+/* Whose stack. */
+enum stack_role {
+    ROLE_WAITER,  /* threads that wait now, together by stack */
+    ROLE_HOLDER,  /* what the holder does now */
+    ROLE_PROFILE, /* where holders were seen while others waited, in the last minutes */
+};
+const char *stack_role_name(enum stack_role r); /* "waiter" "holder" "profile" */
+
+struct snap_stack {
+    enum stack_role role;
+    int count;    /* threads; PROFILE: sightings */
+    double share; /* 0..1 of all of this role */
+    pid_t pid, tid;  /* one of them; -1 */
+    bool complete;   /* the walk reached the thread's start */
+    bool guessed;    /* a frame without unwind table was left by what looked like its caller */
+    bool presumed;   /* not taken in this very sleep: same thread, call, word and stack pointer */
+    const char *note; /* without frames: why; PROFILE: the holder's state; or NULL */
+    const struct snap_frame *frames;
+    size_t nframes;
+};
+
+/* A thread on its way to the root of a chain. */
+struct snap_link {
+    pid_t pid, tid;
+    char comm[COMM_LEN];
+    enum thread_state state;
+    const char *lock; /* id of what it waits for; NULL at the root */
+};
+
+/* How a chain ends. */
+enum chain_end {
+    CHAIN_RUNS,      /* its root runs, or is ready to */
+    CHAIN_OUTSIDE,   /* its root is blocked outside locks: net, pipe, disk, sleep, ... */
+    CHAIN_HAND_OFF,  /* in a condition variable, semaphore, ...: nobody holds it */
+    CHAIN_UNNAMED,   /* at a lock that does not record who holds it */
+    CHAIN_GONE,      /* at a lock whose owner is no thread any more */
+    CHAIN_CYCLE,     /* deadlock */
+};
+const char *chain_end_name(enum chain_end e); /* "runs" "outside" "hand-off" "unnamed" "gone" "cycle" */
+
+/* Who all of them finally wait for. */
+struct snap_chain {
+    enum chain_end end;
+    struct snap_link root;   /* CYCLE: the one with the lowest TID; GONE, UNNAMED: the last waiter */
+    const char *detail;      /* what the root does: "recvfrom fd 7 socket:[123]", or NULL */
+    int depth;               /* locks on the longest way to the root (CYCLE: in the cycle) */
+    int blocked;             /* threads that wait for the root, directly or not (CYCLE: those in it
+                                included) */
+    bool cycle;              /* a deadlock: the same edges stood for 50 ms and no thread in it ran */
+    const struct snap_link *path; /* the longest way, from the far end to the root (CYCLE: around) */
+    size_t npath;
+    const char *text;        /* in one line */
+};
+
+/* With --stacks all: every thread. */
+struct snap_thread {
+    pid_t pid, tid;
+    char comm[COMM_LEN];
+    enum thread_state state;
+    double age_ms;           /* blocked for at least so long; NaN when not */
+    const char *lock;        /* id of what it waits for, or NULL */
+    struct snap_stack stack; /* role WAITER; NFRAMES 0 with a NOTE when there is none */
+};
+
 #define SNAP_HISTORY 60         /* seconds */
 #define SNAP_NO_DATA UINT16_MAX /* in the history: a second in which nobody looked */
 
@@ -85,7 +159,9 @@ struct snap_lock {
     enum lock_class class;
     enum lock_kind kind;
     enum confidence confidence; /* of the kind */
-    const char *name;           /* symbol or the like, or NULL */
+    const char *name;           /* symbol, place or the like, or NULL */
+    const char *site;           /* function through which most waiters came, the innermost outside
+                                   the lock library; or NULL */
     pid_t pid;                  /* of the process it lives in; -1 when several share it */
     uint64_t address;           /* of the object, in PID; 0 unknown */
     const char *path;           /* file behind a shared lock or a file lock, or NULL */
@@ -108,6 +184,8 @@ struct snap_lock {
     uint16_t history[SNAP_HISTORY]; /* rounded mean waiters of each second, oldest first, or
                                        SNAP_NO_DATA */
     size_t nhistory;                /* how many of them are valid (the last ones) */
+    const struct snap_stack *stacks; /* by role in the order above, then the most frequent first */
+    size_t nstacks;
 };
 
 #define SNAP_MAX_WAITERS 256
@@ -153,6 +231,11 @@ struct snapshot {
     long sync_objects, sync_threads[LOCK_KINDS];
     const struct snap_lock *locks; /* all classes; sorted by waiters_avg_10s, most first */
     size_t nlocks;
+    const struct snap_chain *chains; /* cycles first, then those that block most */
+    size_t nchains;
+    const struct snap_thread *threads; /* --stacks all; by PID, then TID */
+    size_t nthreads;
+    bool has_stacks; /* false: stacks are off, and those of locks unknown */
     enum severity severity; /* of the verdict */
     const char *verdict;    /* one line, no newline */
     struct arena arena;

@@ -9,13 +9,16 @@
 
 #include "caps.h"
 #include "procfs.h"
+#include "source_answers.h"
+#include "source_owners.h"
 #include "source_process.h"
 #include "xalloc.h"
 
 #define WORDS_KEPT      (60 * NSEC_PER_SEC) /* after their last waiter */
 #define RSS_READ_EVERY  NSEC_PER_SEC
 #define LINKS_PER_SWEEP 128
-#define MAX_REQUESTS    64
+#define MAX_REQUESTS    128
+#define MAX_BYSTANDERS  64
 #define BYSTANDER_FOR   (10 * NSEC_PER_SEC)
 #define REOPEN_EVERY    NSEC_PER_SEC
 #define FDS_RESERVED    64 /* left for everything but processes and threads' files */
@@ -49,8 +52,10 @@ struct source_proc {
     nsec_t self_at;
     struct request requests[MAX_REQUESTS]; /* to be served by the next sweep */
     size_t nrequests;
-    struct bystander bystanders[MAX_REQUESTS];
+    struct bystander bystanders[MAX_BYSTANDERS];
     size_t next_bystander; /* its place is taken next */
+    struct answers answers;
+    struct owners owners;
     struct output out[2]; /* by sample kind: a probe leaves the last sweep's arrays alone */
 };
 
@@ -127,10 +132,13 @@ static void drop_ended(struct source_proc *s)
 
     for (size_t i = 0; i < s->n; i++) {
         struct process *p = s->procs[i];
-        if (p->told_end && (p->outsider || !p->listed))
+        if (p->told_end && (p->outsider || !p->listed)) {
+            if (s->cfg.inspector)
+                inspector_forget(s->cfg.inspector, p->fact.pid);
             process_free(p, &s->common);
-        else
+        } else {
             s->procs[kept++] = p;
+        }
     }
     s->n = kept;
 }
@@ -182,7 +190,7 @@ static void remember_bystander(struct source_proc *s, const struct request *r, n
     s->next_bystander = (s->next_bystander + 1) % ARRAY_SIZE(s->bystanders);
 }
 
-static void serve(struct source_proc *s, const struct request *r, nsec_t now)
+static void serve_holder(struct source_proc *s, const struct request *r, nsec_t now)
 {
     if (is_bystander(s, r, now))
         return;
@@ -202,11 +210,26 @@ static void serve(struct source_proc *s, const struct request *r, nsec_t now)
     }
 }
 
-/* Served before the sweep looks at anybody: facts that were handed out must not move before. */
+/* Stacks and names are asked for at once: the sooner a sleeping thread is looked at, the more
+ * likely it still sleeps. */
+static void hand_on(struct source_proc *s, const struct request *r)
+{
+    const struct process *p = process_find(s, r->pid);
+
+    if (!p)
+        return;
+    if (r->kind == REQUEST_OWNER)
+        owners_ask(&s->owners, r->pid, p->fact.ppid, r->tid);
+    else
+        answers_ask(&s->answers, p, r);
+}
+
+/* Holders are served before the sweep looks at anybody: facts that were handed out must not move
+ * before. */
 static void serve_requests(struct source_proc *s, nsec_t now)
 {
     for (size_t i = 0; i < s->nrequests; i++)
-        serve(s, &s->requests[i], now);
+        serve_holder(s, &s->requests[i], now);
     s->nrequests = 0;
 }
 
@@ -236,6 +259,8 @@ static void emit_word(struct output *out, size_t process, struct word *w, size_t
     f->path = w->path;
     f->early = w->early;
     f->late = w->late;
+    f->early_owner = w->has_early ? w->early_owner : 0;
+    f->late_owner = w->has_late ? w->late_owner : 0;
     if (!w->has_early)
         f->early.lo = f->early.hi = 0;
     if (!w->has_late)
@@ -275,6 +300,7 @@ static void read_self(struct source_proc *s, nsec_t now)
     long size, resident;
 
     s->common.self.cpu_ns = clock_process_cpu();
+    answers_count(&s->answers, &s->common.self);
     if (s->self_at && now - s->self_at < RSS_READ_EVERY)
         return;
     s->self_at = now;
@@ -308,6 +334,10 @@ static void emit(struct source_proc *s, struct sample *sample, enum sample_kind 
         .nwords = nwords,
         .self = s->common.self,
     };
+    if (kind != SAMPLE_SWEEP)
+        return;
+    answers_collect(&s->answers, sample);
+    sample->owners = owners_serve(&s->owners, s->rootfd, &sample->nowners);
 }
 
 static void read_all_early(struct source_proc *s)
@@ -403,7 +433,9 @@ static void proc_request(struct source *base, const struct request *r)
 {
     struct source_proc *s = (struct source_proc *)base;
 
-    if (s->nrequests < MAX_REQUESTS)
+    if (r->kind != REQUEST_HOLDER)
+        hand_on(s, r);
+    else if (s->nrequests < MAX_REQUESTS)
         s->requests[s->nrequests++] = *r;
 }
 
@@ -418,6 +450,7 @@ static void proc_free(struct source *base)
     free(s->procs);
     free(s->followed);
     slots_release(&s->common.slots);
+    answers_release(&s->answers);
     for (size_t i = 0; i < ARRAY_SIZE(s->out); i++) {
         free(s->out[i].procs);
         free(s->out[i].words);
@@ -444,6 +477,7 @@ struct source *source_proc_new(const struct source_proc_config *cfg, int *err)
     struct source_proc *s = xcalloc(1, sizeof(*s));
     s->base.ops = &ops;
     s->cfg = *cfg;
+    s->answers.inspector = cfg->inspector;
     s->rootfd = rootfd;
     s->common.read_memory = cfg->read_memory;
     s->common.fds_left = caps_raise_nofile() - FDS_RESERVED;

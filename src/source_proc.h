@@ -9,6 +9,7 @@
 #ifndef LT_SOURCE_PROC_H
 #define LT_SOURCE_PROC_H
 
+#include "inspector.h"
 #include "source.h"
 #include "source_words.h"
 #include "target.h"
@@ -19,6 +20,7 @@ struct source_proc_config {
     const pid_t *pids;     /* borrowed, fixed list */
     size_t npids;
     memory_reader read_memory; /* remote_read */
+    struct inspector *inspector; /* borrowed; takes stacks and names. NULL: there are none */
 };
 
 /* Returns NULL and *ERR (an errno) when ROOT cannot be opened. */

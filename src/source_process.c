@@ -123,6 +123,7 @@ int process_read_counters(struct process *p, struct commons *s, nsec_t now)
     struct process_fact *f = &p->fact;
     double tick_ns = 1e9 / (double)sysconf(_SC_CLK_TCK);
     snprintf(f->comm, sizeof(f->comm), "%.*s", COMM_LEN - 1, st.comm);
+    f->ppid = st.ppid;
     f->start_ticks = st.start_ticks;
     f->cpu_ns = (uint64_t)((double)(st.utime_ticks + st.stime_ticks) * tick_ns);
     f->minflt = st.minflt;

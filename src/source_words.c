@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "source_stdio.h"
 #include "xalloc.h"
 
 #define MAPS_MIN_AGE  NSEC_PER_SEC /* at most one reading a second */
@@ -272,6 +273,7 @@ static int read_words(struct words *w, struct word **list, size_t n, memory_read
         }
         window_take(&b->plan[i], view_of(list[i], late));
     }
+    stdio_read_owners(w, list, n, read, late);
     return rc < 0 ? rc : 0;
 }
 

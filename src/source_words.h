@@ -30,6 +30,7 @@ struct word {
     nsec_t last_waited;
     nsec_t came_at;       /* when somebody last came, rather than slept on */
     int news;             /* sweeps in which it is still to be shown though it is no lock */
+    pid_t early_owner, late_owner; /* as in word_fact */
     int32_t index;        /* in the sample being built; -1: not in it */
     struct word_view early, late;
     UT_hash_handle hh;
@@ -62,6 +63,8 @@ struct words {
     nsec_t maps_at;   /* when they were read; 0: never */
     nsec_t maps_next; /* not before that again */
     enum libc_kind libc;
+    uint32_t tid_offset;  /* of the TID in a thread descriptor of glibc; 0 unknown */
+    nsec_t tid_sought_at; /* MAPS_AT when it was looked for; 0: never */
     int memory_errno; /* with which the memory was last refused; 0 once it could be read */
     struct word_batch batch;
 };

@@ -29,6 +29,9 @@ OWNED_BY = {
     "states.def": "snapshot",
     "kinds.def": "snapshot",
     "columns.def": "column",
+    "signatures.def": "signature",
+    "apis.def": "signature_api",
+    "wrappers.def": "signature_api",
     "model_internal.h": "model",
     "render.h": "render_text",
 }
@@ -47,7 +50,7 @@ IMPURE = re.compile(
     r"clock_(?:gettime|mono|wall|process_cpu|thread_cpu)|gettimeofday|time|nanosleep|usleep|"
     r"clock_nanosleep|poll|ppoll|select|rand|random|getpid|gethostname|uname|sysconf|"
     r"procfs_(?:open|slurp|reread|readlink|list)\w*|remote_\w+|caps_\w+|target_\w+|sampler_\w+|"
-    r"source_\w+)$"
+    r"source_\w+|inspect(?:or|ion)_\w+|looker_\w+|tracer_\w+|space_\w+|symbol_\w+|stack_unwind)$"
 )
 
 

@@ -100,6 +100,7 @@ struct built_process {
 };
 
 #define BUILT_PROCESSES 4
+#define BUILT_ANSWERS   32
 
 struct world {
     struct model *model;
@@ -111,6 +112,11 @@ struct world {
     struct process_fact *sweep_procs, *probe_procs;
     struct word_fact *sweep_words, *probe_words;
     struct thread_fact *sweep_threads;
+    /* Answers that the next sweep brings, and no other. */
+    struct stack_fact stacks[BUILT_ANSWERS];
+    struct name_fact names[BUILT_ANSWERS];
+    struct owner_fact owners[BUILT_ANSWERS];
+    size_t nstacks, nnames, nowners;
 };
 
 static inline struct world *world_new(void)
@@ -285,6 +291,53 @@ static inline struct built_word *mutex_convoy(struct built_process *p, uint64_t 
     return word;
 }
 
+/* Answers -------------------------------------------------------------------------------- */
+
+/* A frame in a function of a module that is a library of KIND: those of libc are exported. */
+static inline struct frame_fact frame(const char *name, enum module_kind kind)
+{
+    uint64_t pc = 0x400000;
+
+    for (const char *c = name; *c; c++)
+        pc = pc * 31 + (unsigned char)*c;
+    return (struct frame_fact){
+        .pc = pc,
+        .n = {.name = name,
+              .raw = name,
+              .exported = kind == MODULE_GLIBC,
+              .module = kind == MODULE_GLIBC ? "libc.so.6" : "service",
+              .kind = kind,
+              .offset = pc & 0xffff},
+    };
+}
+
+/* The next sweep tells that thread TID, as it is now, has these N frames (which must live until
+ * then). */
+static inline struct stack_fact *stack_comes(struct world *w, struct built_process *p, pid_t tid,
+                                             const struct frame_fact *frames, size_t n)
+{
+    const struct thread_fact *f = &thread_of(p, tid)->fact;
+    struct stack_fact *s = &w->stacks[w->nstacks++];
+
+    assert_true(w->nstacks <= BUILT_ANSWERS);
+    *s = (struct stack_fact){
+        .pid = p->fact.pid,
+        .tid = tid,
+        .start_ticks = f->start_ticks,
+        .slot = f->slot,
+        .execs = p->fact.execs,
+        .runs = f->runs,
+        .sp = f->sp,
+        .pc = f->pc,
+        .word = f->futex.addr,
+        .nr = f->nr,
+        .taken = f->seen == SEEN_ACTIVE ? STACK_STOPPED : STACK_ASLEEP,
+        .frames = frames,
+        .nframes = n,
+    };
+    return s;
+}
+
 /* Samples -------------------------------------------------------------------------------- */
 
 static inline void emit_word(struct word_fact *out, struct built_word *b, size_t process, bool late)
@@ -394,7 +447,14 @@ static inline void sweep(struct world *w, nsec_t after)
     emit_threads(w, s.nwords);
     s.processes = w->sweep_procs;
     s.words = w->sweep_words;
+    s.stacks = w->stacks;
+    s.nstacks = w->nstacks;
+    s.names = w->names;
+    s.nnames = w->nnames;
+    s.owners = w->owners;
+    s.nowners = w->nowners;
     model_feed(w->model, &s);
+    w->nstacks = w->nnames = w->nowners = 0;
 }
 
 static inline void probe(struct world *w, nsec_t after)

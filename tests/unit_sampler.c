@@ -49,10 +49,26 @@ static void test_budget_start(void **state UNUSED)
     assert_near(b.loan, 50e6);
     budget_borrow(&b); /* nothing is owed: nothing is lent */
     assert_near(b.loan, 50e6);
-    budget_settle(&b, 1000 + NSEC_PER_SEC, 50 * MS); /* part goes back, part may be used */
+    budget_settle(&b, 1000 + NSEC_PER_SEC, 50 * MS, 0); /* part goes back, part may be used */
     double paid = 50e6 - b.loan;
     assert_true(paid > 0 && paid < b.share * 1e9 && b.credit > 0);
-    budget_settle(&b, 100 * NSEC_PER_SEC, 50 * MS);
+    budget_settle(&b, 100 * NSEC_PER_SEC, 50 * MS, 0);
+    assert_near(b.loan, 0);
+}
+
+/* What the other thread used is owed as a loan: the next look need not wait for it. */
+static void test_budget_apart(void **state UNUSED)
+{
+    struct budget b;
+
+    budget_init(&b, 5, 0, 0);
+    budget_settle(&b, 0, 30 * MS, 30 * MS);
+    assert_int_equal(budget_wait(&b), 0);
+    assert_near(b.loan, 30e6);
+    budget_settle(&b, 0, 50 * MS, 40 * MS); /* 10 of these 20 were our own */
+    assert_near(b.loan, 40e6);
+    assert_near(b.credit, -10e6);
+    budget_settle(&b, 100 * NSEC_PER_SEC, 50 * MS, 40 * MS);
     assert_near(b.loan, 0);
 }
 
@@ -60,11 +76,11 @@ static void test_budget_cap(void **state UNUSED)
 {
     struct budget b = new_budget(5), c = b;
 
-    budget_settle(&b, 3600 * NSEC_PER_SEC, 0); /* an idle hour is not saved up */
+    budget_settle(&b, 3600 * NSEC_PER_SEC, 0, 0); /* an idle hour is not saved up */
     assert_true(b.credit > 0 && b.credit <= b.share * 2e9);
-    budget_settle(&c, 10 * NSEC_PER_SEC, 0);
+    budget_settle(&c, 10 * NSEC_PER_SEC, 0, 0);
     assert_near(b.credit, c.credit);
-    budget_settle(&b, 3600 * NSEC_PER_SEC, 500 * MS);
+    budget_settle(&b, 3600 * NSEC_PER_SEC, 500 * MS, 0);
     assert_near(b.credit, c.credit - 500e6);
 }
 
@@ -72,17 +88,17 @@ static void test_budget_debt(void **state UNUSED)
 {
     struct budget b = new_budget(10);
 
-    budget_settle(&b, 0, 50 * MS);
+    budget_settle(&b, 0, 50 * MS, 0);
     assert_near(b.credit, -50e6);
     nsec_t wait = budget_wait(&b);
     assert_near((double)wait, 50e6 / b.share);
-    budget_settle(&b, wait / 2, 50 * MS);
+    budget_settle(&b, wait / 2, 50 * MS, 0);
     assert_near((double)budget_wait(&b), (double)wait / 2);
-    budget_settle(&b, wait - 100, 50 * MS);
+    budget_settle(&b, wait - 100, 50 * MS, 0);
     assert_true(budget_wait(&b) > 0);
-    budget_settle(&b, wait + 100, 50 * MS);
+    budget_settle(&b, wait + 100, 50 * MS, 0);
     assert_int_equal(budget_wait(&b), 0);
-    budget_settle(&b, wait + 100 * MS, 50 * MS); /* and it fills again */
+    budget_settle(&b, wait + 100 * MS, 50 * MS, 0); /* and it fills again */
     assert_true(b.credit > 0);
 }
 
@@ -93,12 +109,12 @@ static void test_budget_debt_and_loan(void **state UNUSED)
 
     budget_init(&b, 10, 0, 300 * MS);
     budget_borrow(&b);
-    budget_settle(&b, 0, 340 * MS);
+    budget_settle(&b, 0, 340 * MS, 0);
     nsec_t wait = budget_wait(&b);
     assert_true((double)wait > 40e6 / b.share);
-    budget_settle(&b, wait - 100, 340 * MS);
+    budget_settle(&b, wait - 100, 340 * MS, 0);
     assert_true(budget_wait(&b) > 0);
-    budget_settle(&b, wait + 100, 340 * MS);
+    budget_settle(&b, wait + 100, 340 * MS, 0);
     assert_int_equal(budget_wait(&b), 0);
 }
 
@@ -106,11 +122,11 @@ static void test_budget_extremes(void **state UNUSED)
 {
     struct budget b = new_budget(0.1);
 
-    budget_settle(&b, 0, 100 * NSEC_PER_SEC);
+    budget_settle(&b, 0, 100 * NSEC_PER_SEC, 0);
     assert_true(budget_wait(&b) > 99000 * NSEC_PER_SEC);
     b = new_budget(100);
     for (nsec_t t = 0; t < 100 * NSEC_PER_SEC; t += NSEC_PER_SEC)
-        budget_settle(&b, t, t / 5 * 4);
+        budget_settle(&b, t, t / 5 * 4, 0);
     assert_int_equal(budget_wait(&b), 0);
 }
 
@@ -131,7 +147,7 @@ static void test_budget_long_run(void **state UNUSED)
         while (t < end) {
             t += cost;
             cpu += cost;
-            budget_settle(&b, t, cpu);
+            budget_settle(&b, t, cpu, 0);
             t += budget_wait(&b);
         }
         double income = (double)t * pct / 100;
@@ -456,6 +472,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_budget_start),
+        cmocka_unit_test(test_budget_apart),
         cmocka_unit_test(test_budget_cap),
         cmocka_unit_test(test_budget_debt),
         cmocka_unit_test(test_budget_debt_and_loan),

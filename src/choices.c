@@ -1,0 +1,127 @@
+#include "choices.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "err.h"
+#include "signature.h"
+#include "xalloc.h"
+
+/* Columns ---------------------------------------------------------------------------------- */
+
+static bool find_columns(struct choices *c, const struct options *opt, char *err, size_t size)
+{
+    struct column_set set;
+    char why[256];
+    int sort = opt->sort ? column_by_name(opt->sort, strlen(opt->sort)) : COL_AVG10;
+
+    if (sort < 0) {
+        snprintf(err, size, "-s: no column '%s'; 'lock-top -s help' lists them", opt->sort);
+        return false;
+    }
+    c->sort = (enum column)sort;
+    if (!opt->columns || column_set_parse(&set, opt->columns, 0, false, why, sizeof(why)))
+        return true;
+    snprintf(err, size, "-o: %s", why);
+    return false;
+}
+
+/* Files ------------------------------------------------------------------------------------ */
+
+/* All of FD up to SIZE bytes. Returns their number, or -errno. */
+static ssize_t read_all(int fd, char *dst, size_t size)
+{
+    size_t len = 0;
+
+    while (len < size) {
+        ssize_t n = read(fd, dst + len, size - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        len += (size_t)n;
+    }
+    return (ssize_t)len;
+}
+
+/* The text of file PATH, or NULL and *WHY. */
+static char *read_text(const char *path, const char **why)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    char *text = fd >= 0 ? xmalloc(CHOICES_FILE_MAX + 1) : NULL;
+    ssize_t len = fd >= 0 ? read_all(fd, text, CHOICES_FILE_MAX + 1) : -errno;
+
+    *why = NULL;
+    if (len < 0)
+        *why = strerror((int)-len);
+    else if (len > CHOICES_FILE_MAX)
+        *why = "larger than 1 MiB";
+    else if (memchr(text, '\0', (size_t)len))
+        *why = "not a text file";
+    else
+        text[len] = '\0';
+    if (fd >= 0)
+        close(fd);
+    if (!*why)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static bool check_names(const char *text, char *err, size_t size)
+{
+    struct name_rules *rules = name_rules_new(text, err, size);
+
+    name_rules_free(rules);
+    return rules != NULL;
+}
+
+static bool check_signatures(const char *text, char *err, size_t size)
+{
+    struct signatures *s = signatures_new();
+    bool right = signatures_add(s, text, err, size);
+
+    signatures_free(s);
+    return right;
+}
+
+static bool take_file(char **text, const char *path, const char *option,
+                      bool (*check)(const char *, char *, size_t), char *err, size_t size)
+{
+    const char *why;
+    char wrong[256];
+
+    if (!path)
+        return true;
+    *text = read_text(path, &why);
+    if (!*text)
+        snprintf(err, size, "%s %.256s: %s", option, path, why);
+    else if (!check(*text, wrong, sizeof(wrong)))
+        snprintf(err, size, "%s %.256s: %s", option, path, wrong);
+    else
+        return true;
+    return false;
+}
+
+int choices_make(struct choices *c, const struct options *opt, char *err, size_t size)
+{
+    *c = (struct choices){0};
+    bool right = find_columns(c, opt, err, size) &&
+                 take_file(&c->names, opt->names_file, "--names", check_names, err, size) &&
+                 take_file(&c->signatures, opt->signatures_file, "--signatures", check_signatures,
+                           err, size);
+    return right ? 0 : EXIT_USAGE;
+}
+
+void choices_release(struct choices *c)
+{
+    free(c->names);
+    free(c->signatures);
+    *c = (struct choices){0};
+}

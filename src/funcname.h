@@ -1,0 +1,19 @@
+/*
+ * funcname.h - function names cut to what fits. Those of C++ and Rust templates may be hundreds
+ * of cells long, and what tells them apart mostly stands at the end.
+ */
+#ifndef LT_FUNCNAME_H
+#define LT_FUNCNAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * NAME (demangled, raw bytes) made safe (fmt_safe) and brought to at most WIDTH cells, 0: any. When
+ * it is too long, parameters, template arguments and the return type go first (plain_name()), then
+ * namespaces from the front, then letters from its end; the mark of cutting (text_cut()) stands for
+ * these. Returns DST.
+ */
+char *funcname_fit(char *dst, size_t size, const char *name, int width, bool ascii);
+
+#endif

@@ -1,0 +1,398 @@
+#include "inspect_look.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hash.h"
+#include "procfs.h"
+
+#define MAX_PROGRAMS  64
+#define REFRESH_EVERY NSEC_PER_SEC
+#define COPIED        16384
+
+/* One program of one process. */
+struct program {
+    pid_t pid;
+    uint64_t start_ticks;
+    uint32_t execs;
+    int dirfd;
+    struct space *space;
+    nsec_t refreshed_at, used_at;
+    UT_hash_handle hh;
+};
+
+struct looker {
+    struct inspector_config cfg;
+    int rootfd;
+    struct module_set *modules;
+    struct unwinder *unwinder;
+    struct tracer *tracer;
+    struct program *programs;
+    struct inspector_stats stats;
+    struct tracer_look look; /* large: not on the stack of a thread */
+    uint8_t bytes[COPIED];
+};
+
+/* Programs -------------------------------------------------------------------------- */
+
+static void program_free(struct looker *l, struct program *p)
+{
+    HASH_DEL(l->programs, p);
+    symbol_forget(p->pid);
+    space_free(p->space);
+    close(p->dirfd);
+    free(p);
+}
+
+static struct program *program_find(const struct looker *l, pid_t pid)
+{
+    struct program *p;
+
+    HASH_FIND(hh, l->programs, &pid, sizeof(pid), p);
+    return p;
+}
+
+void looker_forget(struct looker *l, pid_t pid)
+{
+    struct program *p = program_find(l, pid);
+
+    if (p)
+        program_free(l, p);
+}
+
+static void make_room(struct looker *l)
+{
+    struct program *oldest = l->programs;
+
+    if (HASH_COUNT(l->programs) < MAX_PROGRAMS)
+        return;
+    for (struct program *p = l->programs; p; p = p->hh.next) {
+        if (p->used_at < oldest->used_at)
+            oldest = p;
+    }
+    program_free(l, oldest);
+}
+
+static struct space *open_space(struct looker *l, const struct inspect_job *job, int dirfd)
+{
+    struct procfs_stat st;
+    int err;
+
+    if (procfs_read_stat(dirfd, "stat", &st) != 0 || st.start_ticks != job->process_start)
+        return NULL;
+    return space_new(l->modules, dirfd, job->pid, job->tid, l->cfg.read_memory, &err);
+}
+
+static struct program *program_open(struct looker *l, const struct inspect_job *job, nsec_t now)
+{
+    int dirfd = procfs_open_pid(l->rootfd, job->pid);
+
+    if (dirfd < 0)
+        return NULL;
+    struct space *space = open_space(l, job, dirfd);
+    if (!space) {
+        close(dirfd);
+        return NULL;
+    }
+    make_room(l);
+    struct program *p = xcalloc(1, sizeof(*p));
+    p->pid = job->pid;
+    p->start_ticks = job->process_start;
+    p->execs = job->execs;
+    p->dirfd = dirfd;
+    p->space = space;
+    p->refreshed_at = now;
+    HASH_ADD(hh, l->programs, pid, sizeof(p->pid), p);
+    return p;
+}
+
+static struct program *program_of(struct looker *l, const struct inspect_job *job)
+{
+    nsec_t now = clock_mono();
+    struct program *p = program_find(l, job->pid);
+
+    if (p && (p->start_ticks != job->process_start || p->execs != job->execs)) {
+        program_free(l, p);
+        p = NULL;
+    }
+    if (!p)
+        p = program_open(l, job, now);
+    if (p)
+        p->used_at = now;
+    return p;
+}
+
+/* Reads the map again, but not often: that is dear, and some addresses are in no map. */
+static bool refresh(struct program *p, pid_t tid)
+{
+    nsec_t now = clock_mono();
+
+    if (now - p->refreshed_at < REFRESH_EVERY)
+        return false;
+    p->refreshed_at = now;
+    return space_refresh(p->space, tid) == 0;
+}
+
+/* Stacks ---------------------------------------------------------------------------- */
+
+/* Whether the thread still sleeps as it did when the job was made. */
+static bool still_sleeps(const struct program *p, const struct inspect_job *job)
+{
+    char path[64], text[256];
+    struct procfs_schedstat sched;
+    struct procfs_syscall call;
+
+    if (!job->no_schedstat) {
+        snprintf(path, sizeof(path), "task/%d/schedstat", job->tid);
+        return procfs_slurp(p->dirfd, path, text, sizeof(text)) > 0 &&
+               procfs_parse_schedstat(text, &sched) && sched.runs == job->runs;
+    }
+    snprintf(path, sizeof(path), "task/%d/syscall", job->tid);
+    return procfs_slurp(p->dirfd, path, text, sizeof(text)) > 0 &&
+           procfs_parse_syscall(text, &call) && call.kind != SYSCALL_RUNNING &&
+           call.sp == job->sp && call.pc == job->pc;
+}
+
+/* Copies the top of the stack: most are not larger, and of others the rest is read as the walk
+ * comes there. */
+static struct stack_copy copy_stack(struct looker *l, const struct inspect_job *job)
+{
+    struct remote_item item = {
+        .addr = job->sp - STACK_RED_ZONE, .dst = l->bytes, .len = sizeof(l->bytes)};
+
+    if (l->cfg.read_memory(job->tid, &item, 1) < 0 || item.got <= STACK_RED_ZONE) {
+        /* The page below may be the guard's. */
+        item = (struct remote_item){.addr = job->sp, .dst = l->bytes, .len = sizeof(l->bytes)};
+        if (l->cfg.read_memory(job->tid, &item, 1) < 0)
+            item.got = 0;
+    }
+    return (struct stack_copy){.base = item.addr, .bytes = l->bytes, .len = item.got};
+}
+
+static bool has_unknown_code(const struct program *p, const struct stack *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        if (!space_is_code(p->space, s->pc[i]))
+            return true;
+    }
+    return false;
+}
+
+static void unwind(struct looker *l, struct program *p, pid_t tid, const struct stack_regs *regs,
+                   const struct stack_copy *copy, struct stack *out)
+{
+    stack_unwind(l->unwinder, p->space, regs, copy, out);
+    if (out->end != STACK_COMPLETE && has_unknown_code(p, out) && refresh(p, tid))
+        stack_unwind(l->unwinder, p->space, regs, copy, out);
+}
+
+/* Copies and walks the stack of a sleeping thread. False when it has run since. */
+static bool walk_asleep(struct looker *l, struct program *p, const struct inspect_job *job,
+                        struct stack *out)
+{
+    const struct stack_regs regs = {.pc = job->pc, .sp = job->sp};
+    struct stack_copy copy = copy_stack(l, job);
+
+    if (!still_sleeps(p, job))
+        return false;
+    unwind(l, p, job->tid, &regs, &copy, out);
+    return !out->live || still_sleeps(p, job);
+}
+
+static const char *copy_string(struct arena *a, const char *s)
+{
+    return s ? arena_strdup(a, s) : NULL;
+}
+
+static void name_frames(struct program *p, const struct stack *s, struct inspection *i)
+{
+    struct frame_fact *f = arena_zalloc(&i->arena, s->n * sizeof(*f));
+
+    for (size_t k = 0; k < s->n; k++) {
+        f[k].pc = s->pc[k];
+        f[k].exact = s->exact[k];
+        symbol_function(p->space, s->pc[k], s->exact[k], &f[k].n);
+        /* Names live as long as the module, and the answer may outlive it. */
+        f[k].n.name = copy_string(&i->arena, f[k].n.name);
+        f[k].n.raw = copy_string(&i->arena, f[k].n.raw);
+        f[k].n.module = copy_string(&i->arena, f[k].n.module);
+        f[k].n.file = copy_string(&i->arena, f[k].n.file);
+    }
+    i->stack.frames = f;
+    i->stack.nframes = s->n;
+    i->stack.end = s->end;
+    i->stack.guessed = s->guessed;
+}
+
+static void keep(struct looker *l, struct program *p, const struct stack *s,
+                 enum stack_taken taken, struct inspection *i)
+{
+    i->stack.taken = taken;
+    name_frames(p, s, i);
+    l->stats.stacks++;
+    l->stats.incomplete += s->end != STACK_COMPLETE;
+}
+
+static void take_stopped(struct looker *l, struct program *p, const struct inspect_job *job,
+                         struct inspection *i)
+{
+    struct stack s;
+    enum tracer_result r = tracer_look(l->tracer, p->dirfd, job->tid, &l->look);
+
+    if (r == TRACER_OK) {
+        unwind(l, p, job->tid, &l->look.regs, &l->look.copy, &s);
+        keep(l, p, &s, STACK_STOPPED, i);
+        return;
+    }
+    i->stack.taken = r == TRACER_NOT_NOW ? STACK_NOT_NOW : STACK_DENIED;
+    i->stack.why = tracer_result_text(r);
+}
+
+/* What a stop could add to a walk that broke off: a thread that waits is never stopped for it, as
+ * it would lose its place in the queue. */
+static bool may_stop(const struct looker *l, const struct inspect_job *job)
+{
+    return l->cfg.may_stop && job->may_stop;
+}
+
+static void take_asleep(struct looker *l, struct program *p, const struct inspect_job *job,
+                        struct inspection *i)
+{
+    struct stack s;
+
+    if (!walk_asleep(l, p, job, &s)) {
+        i->stack.taken = STACK_MOVED;
+        i->stack.why = "it ran in the meantime";
+        l->stats.moved++;
+        return;
+    }
+    keep(l, p, &s, STACK_ASLEEP, i);
+}
+
+static void take_stack(struct looker *l, struct program *p, const struct inspect_job *job,
+                       struct inspection *i)
+{
+    i->stack = (struct stack_fact){
+        .pid = job->pid,
+        .tid = job->tid,
+        .start_ticks = job->start_ticks,
+        .slot = job->slot,
+        .execs = job->execs,
+        .runs = job->runs,
+        .sp = job->sp,
+        .pc = job->pc,
+        .word = job->word,
+        .nr = job->nr,
+    };
+    if (job->blocked) {
+        take_asleep(l, p, job, i);
+    } else if (may_stop(l, job)) {
+        take_stopped(l, p, job, i);
+    } else {
+        i->stack.taken = STACK_DENIED;
+        i->stack.why = "it runs, and may not be stopped (--stop never)";
+    }
+}
+
+/* Names ------------------------------------------------------------------------------ */
+
+/* The thread on whose stack ADDR lies: the one whose stack pointer is in the same mapping. Only
+ * stacks that glibc or musl mapped for a thread have a mapping of their own. */
+static char *name_in_stack(const struct program *p, uint64_t addr)
+{
+    const struct map_entry *e = space_entry(p->space, addr);
+    pid_t *ids = NULL;
+    size_t cap = 0;
+    char path[64], text[256], *name = NULL;
+
+    if (!e || e->path[0] || !e->write || e->shared)
+        return NULL;
+    ssize_t n = procfs_list_ids(p->dirfd, "task", &ids, &cap);
+    for (ssize_t i = 0; i < n && !name; i++) {
+        struct procfs_syscall call;
+        snprintf(path, sizeof(path), "task/%d/syscall", ids[i]);
+        if (procfs_slurp(p->dirfd, path, text, sizeof(text)) > 0 &&
+            procfs_parse_syscall(text, &call) && call.kind != SYSCALL_RUNNING &&
+            call.sp >= e->start && call.sp < e->end && addr >= call.sp)
+            name = xasprintf("stack of %d", ids[i]);
+    }
+    free(ids);
+    return name;
+}
+
+static void take_name(struct program *p, const struct inspect_job *job,
+                      struct inspection *i)
+{
+    char *name = symbol_data(p->space, job->addr, &i->name.symbol);
+
+    if (!name && !space_entry(p->space, job->addr) && refresh(p, job->tid))
+        name = symbol_data(p->space, job->addr, &i->name.symbol);
+    if (!name)
+        name = name_in_stack(p, job->addr);
+    i->name.pid = job->pid;
+    i->name.start_ticks = job->process_start;
+    i->name.execs = job->execs;
+    i->name.addr = job->addr;
+    i->name.name = name ? arena_strdup(&i->arena, name) : NULL;
+    free(name);
+}
+
+/* Life -------------------------------------------------------------------------------- */
+
+struct inspection *looker_answer(struct looker *l, const struct inspect_job *job)
+{
+    struct program *p = program_of(l, job);
+
+    if (!p)
+        return NULL;
+    struct inspection *i = xcalloc(1, sizeof(*i));
+    i->kind = job->kind;
+    if (job->kind == INSPECT_STACK)
+        take_stack(l, p, job, i);
+    else
+        take_name(p, job, i);
+    return i;
+}
+
+void looker_stats(const struct looker *l, struct inspector_stats *out)
+{
+    *out = l->stats;
+    out->tracer = tracer_stats(l->tracer);
+}
+
+struct looker *looker_new(const struct inspector_config *cfg, int *err)
+{
+    int rootfd = procfs_open_root(cfg->root);
+
+    if (rootfd < 0) {
+        *err = -rootfd;
+        return NULL;
+    }
+    struct looker *l = xcalloc(1, sizeof(*l));
+    l->cfg = *cfg;
+    l->rootfd = rootfd;
+    l->modules = module_set_new();
+    l->unwinder = unwinder_new();
+    l->tracer = tracer_new(&cfg->stops);
+    return l;
+}
+
+void looker_free(struct looker *l)
+{
+    struct program *p, *tmp;
+
+    HASH_ITER(hh, l->programs, p, tmp)
+    {
+        program_free(l, p);
+    }
+    tracer_free(l->tracer);
+    unwinder_free(l->unwinder);
+    module_set_free(l->modules);
+    close(l->rootfd);
+    free(l);
+}

@@ -1,0 +1,343 @@
+#include "model_stacks.h"
+
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "holder.h"
+#include "profile.h"
+#include "wait.h"
+#include "xalloc.h"
+
+/* Stacks a second, and at once after a quiet time: in the mean, and for looking at a process for
+ * the first time. A stack costs some tens of microseconds. */
+#define STACKS_PER_S     100
+#define STACKS_AT_ONCE   128
+#define ALL_STACKS_PER_S 500
+#define ALL_AT_ONCE      1024
+/* What was asked for and not answered was dropped somewhere. */
+#define ASK_AGAIN (300 * NSEC_PER_MSEC)
+#define NAME_AGAIN (2 * NSEC_PER_SEC)
+
+/* Answers --------------------------------------------------------------------------- */
+
+static struct thread *thread_of(const struct model *m, const struct stack_fact *f)
+{
+    struct thread *th = f->slot < m->procs.nslots ? m->procs.by_slot[f->slot] : NULL;
+
+    return th && th->tid == f->tid && th->pid == f->pid && th->start_ticks == f->start_ticks ? th
+                                                                                              : NULL;
+}
+
+static void count_in_profile(struct model *m, struct thread *th, const struct stack_fact *f,
+                             struct kept_stack *kept)
+{
+    struct lock_row *r = locktab_find(&m->locks, &th->stack.profiled);
+
+    th->stack.for_profile = false;
+    if (!r || !r->profile || f->taken == STACK_MOVED)
+        return;
+    profile_add(r->profile, kept, th->state, m->now);
+}
+
+static void take_stack(struct model *m, const struct stack_fact *f)
+{
+    struct thread *th = thread_of(m, f);
+
+    if (!th || th->proc->execs != f->execs)
+        return;
+    struct kept_stack *kept = stacktab_answer(&m->stacks, th, f);
+    if (th->stack.for_profile)
+        count_in_profile(m, th, f, kept);
+}
+
+static void set_name(struct lock_row *r, const char *name, bool is_place)
+{
+    if (r->name && (strcmp(r->name, name) == 0 || (is_place && !r->is_place)))
+        return;
+    free(r->name);
+    r->name = xstrdup(name);
+    r->is_place = is_place;
+}
+
+static void take_name(struct model *m, const struct name_fact *f)
+{
+    for (struct lock_row *r = m->locks.rows; r; r = r->hh.next) {
+        if (r->key.space != LOCKKEY_PRIVATE || r->pid != f->pid || r->object != f->addr ||
+            r->key.execs != f->execs || r->key.c != f->start_ticks)
+            continue;
+        r->name_known = true;
+        if (f->name)
+            set_name(r, f->name, !f->symbol);
+    }
+}
+
+void model_take_answers(struct model *m, const struct sample *s)
+{
+    m->stacks.now = m->now;
+    for (size_t i = 0; i < s->nstacks; i++)
+        take_stack(m, &s->stacks[i]);
+    for (size_t i = 0; i < s->nnames; i++)
+        take_name(m, &s->names[i]);
+}
+
+/* What a stack says of the wait -------------------------------------------------------- */
+
+static bool is_mutex(enum lock_kind k)
+{
+    return k >= KIND_MUTEX && k <= KIND_MUTEX_PI;
+}
+
+static bool same_family(enum lock_kind a, enum lock_kind b)
+{
+    return a == b || (is_mutex(a) && is_mutex(b));
+}
+
+/* The kind of the wait, from the library's function on the stack, checked against call and memory:
+ * what these prove stands. */
+static void refine_kind(struct lock_row *r, const struct thread *th, const struct api_match *api)
+{
+    enum lock_kind kind = api->kind;
+
+    /* A thread that wakes from a condition variable waits for the mutex in the same function. */
+    if (kind == KIND_COND && th->fact->futex.cmd == FUTEX_WAIT &&
+        (is_mutex(r->kind) || r->kind == KIND_FUTEX_LOCK))
+        kind = KIND_MUTEX;
+    if (kind == KIND_NONE || r->confidence == CONF_CONFIRMED || !wait_suits(&th->fact->futex, kind))
+        return;
+    if (same_family(r->kind, kind)) {
+        r->confidence = r->confidence == CONF_LIKELY ? CONF_CONFIRMED : CONF_LIKELY;
+        return;
+    }
+    r->kind = kind;
+    r->confidence = CONF_LIKELY;
+}
+
+static void refine(struct lock_row *r, struct thread *th, const struct kept_stack *s)
+{
+    refine_kind(r, th, &s->api);
+    if (s->api.inside && lock_kind_class(r->kind) == CLASS_LOCK)
+        set_name(r, s->api.inside, false);
+    if (r->kind == KIND_RWLOCK && th->mode == MODE_NONE)
+        th->mode = s->api.mode;
+    if (!r->site && s->site)
+        r->site = xstrdup(s->site);
+}
+
+/* Waits that memory does not prove to be for a lock: there a signature decides. */
+static bool is_open(const struct lock_row *r)
+{
+    return r->kind == KIND_COND || r->kind == KIND_SEM || r->kind == KIND_FUTEX ||
+           (lock_kind_class(r->kind) == CLASS_LOCK && r->confidence == CONF_UNKNOWN);
+}
+
+/* The row of all waits of this sort, in place of TH's own. */
+static void join_site_row(struct model *m, const struct process_fact *p, struct thread *th,
+                          const struct kept_stack *s, enum lock_kind kind)
+{
+    bool shared = th->row && th->row->key.space == LOCKKEY_SHARED;
+    struct lockkey key = lockkey_site(p, shared, s->sig.label, 0);
+    char id[sizeof(th->row->id)];
+
+    lockkey_site_text(id, sizeof(id), &key, s->sig.label, 0);
+    th->row = locktab_site_row(&m->locks, p, &key, id, kind, s->sig.label);
+    th->mode = kind == KIND_MONITOR ? MODE_EXCLUSIVE : MODE_NONE;
+    if (!th->row->site && s->site)
+        th->row->site = xstrdup(s->site);
+}
+
+static bool is_site(const struct lock_row *r)
+{
+    return r && (r->key.space == LOCKKEY_SITE || r->key.space == LOCKKEY_SITE_SHARED);
+}
+
+void model_apply_stack(struct model *m, const struct process_fact *p, struct thread *th)
+{
+    bool presumed;
+    struct kept_stack *s = stack_of(th, m->now, &presumed);
+
+    if (!s || is_site(th->row))
+        return;
+    if (th->row)
+        refine(th->row, th, s);
+    if (s->sig.role == SIG_LOCK && (!th->row || is_open(th->row)))
+        join_site_row(m, p, th, s, KIND_MONITOR);
+    /* A server may park its workers on a lock that it holds itself. */
+    else if (s->sig.role == SIG_IDLE && th->row && lock_kind_class(th->row->kind) == CLASS_LOCK)
+        join_site_row(m, p, th, s, KIND_FUTEX);
+}
+
+static void use_profiles(struct model *m)
+{
+    for (struct lock_row *r = m->locks.rows; r; r = r->hh.next) {
+        for (size_t i = 0; r->profile && i < PROFILE_PATHS; i++)
+            stacktab_use(&m->stacks, r->profile->paths[i].stack);
+    }
+}
+
+void model_expire_stacks(struct model *m)
+{
+    for (size_t i = 0; i < m->procs.nslots; i++) {
+        if (m->procs.by_slot[i])
+            stacktab_use_all(&m->stacks, m->procs.by_slot[i]);
+    }
+    use_profiles(m);
+    stacktab_expire(&m->stacks);
+}
+
+/* Requests ---------------------------------------------------------------------------- */
+
+/* What is still to be asked for in this sweep. */
+struct asking {
+    struct model *m;
+    struct request *out;
+    size_t n, max;
+};
+
+static void fill_tokens(struct model *m)
+{
+    bool all = m->stacks_mode == STACKS_ALL;
+    double passed = (double)(m->now - m->tokens_at) / (double)NSEC_PER_SEC;
+
+    if (m->tokens_at == 0)
+        m->tokens = all ? ALL_AT_ONCE : STACKS_AT_ONCE;
+    m->tokens += passed * (all ? ALL_STACKS_PER_S : STACKS_PER_S);
+    m->tokens = MIN(m->tokens, all ? ALL_AT_ONCE : STACKS_AT_ONCE);
+    m->tokens_at = MAX(m->now, 1);
+}
+
+static bool is_blocked(const struct thread_fact *f)
+{
+    return (f->seen == SEEN_CALL || f->seen == SEEN_FAULT || f->seen == SEEN_STOPPED) && f->sp;
+}
+
+static bool ask_stack(struct asking *a, struct thread *th, bool may_stop)
+{
+    nsec_t now = a->m->now;
+
+    if (a->n == a->max || a->m->tokens < 1 ||
+        (th->stack.asked_at && now - th->stack.asked_at < ASK_AGAIN))
+        return false;
+    a->m->tokens -= 1;
+    th->stack.asked_at = MAX(now, 1);
+    a->out[a->n++] = (struct request){
+        .kind = REQUEST_STACK,
+        .pid = th->pid,
+        .tid = th->tid,
+        .may_stop = may_stop,
+    };
+    return true;
+}
+
+static bool has_stack(const struct model *m, const struct thread *th)
+{
+    bool presumed;
+
+    return stack_of(th, m->now, &presumed) != NULL;
+}
+
+/* One more sighting of the holder of R. */
+static void look_at_holder(struct asking *a, struct lock_row *r, struct thread *th)
+{
+    struct model *m = a->m;
+    bool blocked = is_blocked(th->fact), presumed;
+    struct kept_stack *s = stack_of(th, m->now, &presumed);
+
+    if (!r->profile)
+        r->profile = xcalloc(1, sizeof(*r->profile));
+    if (!profile_due(r->profile, m->now))
+        return;
+    if (blocked && s) {
+        profile_add(r->profile, s, th->state, m->now);
+    } else if ((!blocked && !m->may_stop) || !ask_stack(a, th, m->may_stop)) {
+        profile_add(r->profile, NULL, th->state, m->now);
+    } else {
+        th->stack.for_profile = true;
+        th->stack.profiled = r->key;
+    }
+}
+
+static void ask_for_holders(struct asking *a)
+{
+    struct lock_row *r, *tmp;
+
+    HASH_ITER(hh, a->m->locks.rows, r, tmp)
+    {
+        if (lock_kind_class(r->kind) != CLASS_LOCK || locktab_waiters(&a->m->locks, r) == 0)
+            continue;
+        bool agreed;
+        struct thread *th = holder_of(&a->m->procs, r, &agreed);
+        if (th && agreed && th->fact->seen != SEEN_UNREADABLE)
+            look_at_holder(a, r, th);
+    }
+}
+
+/* How much a thread's stack is wanted: the lower the sooner; 3: not at all. */
+static int wanted(const struct model *m, const struct thread *th)
+{
+    const struct thread_fact *f = th->fact;
+
+    if (!is_blocked(f) || (th->stack.why && th->stack.failed_runs == f->runs) || has_stack(m, th))
+        return 3;
+    if (th->row && (lock_kind_class(th->row->kind) == CLASS_LOCK || th->row->kind == KIND_JOIN))
+        return 0;
+    /* What has only just gone to sleep is likely up again before it can be looked at. */
+    bool sleeps_on = !f->fresh || !f->runs;
+    if (th->row && sleeps_on)
+        return 1;
+    /* Some servers wait for their locks in epoll and the like. */
+    if (sleeps_on && th->state == THREAD_NET)
+        return 2;
+    return m->stacks_mode == STACKS_ALL ? 2 : 3;
+}
+
+/* In turn: what does not fit in this sweep comes first in the next. */
+static void ask_for_threads(struct asking *a, int priority)
+{
+    struct model *m = a->m;
+    size_t n = m->procs.nslots, from = m->asked_slot;
+
+    for (size_t i = 0; i < n && a->n < a->max && m->tokens >= 1; i++) {
+        size_t slot = (from + i) % n;
+        struct thread *th = m->procs.by_slot[slot];
+        if (th && th->sweep == m->procs.sweep && wanted(m, th) == priority &&
+            ask_stack(a, th, false))
+            m->asked_slot = slot + 1;
+    }
+}
+
+static bool wants_name(const struct model *m, const struct lock_row *r)
+{
+    return r->key.space == LOCKKEY_PRIVATE && !r->name_known && lock_kind_class(r->kind) == CLASS_LOCK &&
+           locktab_waiters(&m->locks, r) > 0 &&
+           (!r->name_asked_at || m->now - r->name_asked_at > NAME_AGAIN);
+}
+
+static void ask_for_names(struct asking *a)
+{
+    struct lock_row *r, *tmp;
+
+    HASH_ITER(hh, a->m->locks.rows, r, tmp)
+    {
+        if (a->n == a->max)
+            return;
+        if (!wants_name(a->m, r))
+            continue;
+        r->name_asked_at = MAX(a->m->now, 1);
+        a->out[a->n++] = (struct request){.kind = REQUEST_NAME, .pid = r->pid, .addr = r->object};
+    }
+}
+
+size_t model_request_stacks(struct model *m, struct request *out, size_t n, size_t max)
+{
+    struct asking a = {.m = m, .out = out, .n = n, .max = max};
+
+    if (m->stacks_mode == STACKS_OFF)
+        return n;
+    fill_tokens(m);
+    ask_for_names(&a);
+    ask_for_holders(&a);
+    for (int priority = 0; priority < 3; priority++)
+        ask_for_threads(&a, priority);
+    return a.n;
+}

@@ -1,0 +1,70 @@
+#include "profile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool profile_due(struct profile *p, nsec_t now)
+{
+    if (p->seen_at && now - p->seen_at < PROFILE_EVERY)
+        return false;
+    p->seen_at = now ? now : 1;
+    return true;
+}
+
+static void halve(struct profile *p, nsec_t now)
+{
+    if (now - p->halved_at < PROFILE_HALVES)
+        return;
+    p->halved_at = now;
+    p->total = 0;
+    for (size_t i = 0; i < PROFILE_PATHS; i++) {
+        p->paths[i].count /= 2;
+        p->total += p->paths[i].count;
+    }
+}
+
+static struct profile_path *place_of(struct profile *p, const struct kept_stack *stack,
+                                     enum thread_state state)
+{
+    struct profile_path *least = &p->paths[0];
+
+    for (size_t i = 0; i < PROFILE_PATHS; i++) {
+        struct profile_path *q = &p->paths[i];
+        if (q->count && q->stack == stack && q->state == state)
+            return q;
+        if (q->count < least->count)
+            least = q;
+    }
+    p->total -= least->count;
+    *least = (struct profile_path){0};
+    return least;
+}
+
+void profile_add(struct profile *p, struct kept_stack *stack, enum thread_state state, nsec_t now)
+{
+    halve(p, now);
+    struct profile_path *q = place_of(p, stack, state);
+    q->stack = stack;
+    q->state = state;
+    q->count++;
+    p->total++;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    const struct profile_path *x = a, *y = b;
+
+    return (x->count < y->count) - (x->count > y->count);
+}
+
+size_t profile_sort(const struct profile *p, struct profile_path out[PROFILE_PATHS])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < PROFILE_PATHS; i++) {
+        if (p->paths[i].count)
+            out[n++] = p->paths[i];
+    }
+    qsort(out, n, sizeof(*out), compare_paths);
+    return n;
+}

@@ -1,0 +1,362 @@
+#include "render_stacks.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "column.h"
+#include "fmt.h"
+#include "funcname.h"
+
+#define LINE_SIZE    4096
+#define NAME_WIDTH   80 /* cells of a function where the width says nothing */
+#define NAME_LEAST   16 /* what a function keeps of a narrow line */
+#define PLACE_WIDTH  32 /* cells of a module, and of a source file */
+#define PATH_NAMES   6  /* functions of a path in one line */
+#define PATH_WIDTH   40 /* cells of each */
+#define NOTE_WIDTH   120
+#define GROUPS_MAX   5  /* stacks of one role */
+#define BRIEF_FRAMES 16 /* of one stack */
+#define CHAINS_MAX   10
+
+/* One line ------------------------------------------------------------------------------------ */
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static char *safe_cut(char *dst, size_t size, const char *text, int width, bool ascii)
+{
+    fmt_safe(dst, size, text, strlen(text), ascii);
+    text_cut(dst, size, width, ascii);
+    return dst;
+}
+
+/* What stands behind the name: "  shop queue.c:45". */
+static char *frame_place(char *dst, size_t size, const struct snap_frame *f, bool ascii)
+{
+    char module[4 * PLACE_WIDTH + 1], file[4 * PLACE_WIDTH + 1];
+    int len = 0;
+
+    dst[0] = '\0';
+    if (f->name && f->module)
+        len = snprintf(dst, size, "  %s",
+                       safe_cut(module, sizeof(module), last_part(f->module), PLACE_WIDTH, ascii));
+    if (f->file)
+        len += snprintf(dst + len, size - (size_t)len, "%s%s", len ? " " : "  ",
+                        safe_cut(file, sizeof(file), last_part(f->file), PLACE_WIDTH, ascii));
+    if (f->file && f->line > 0)
+        snprintf(dst + len, size - (size_t)len, ":%d", f->line);
+    return dst;
+}
+
+/* The function and how far into it; without one the module and the offset, or the address. */
+static char *frame_function(char *dst, size_t size, const struct snap_frame *f, int width,
+                            bool ascii)
+{
+    char name[4 * NAME_WIDTH + 1], into[24];
+    uint64_t distance = f->name ? f->into : f->offset;
+
+    snprintf(into, sizeof(into), "%s0x%" PRIx64, f->name || f->module ? "+" : "", distance);
+    width = MAX(width - (int)strlen(into), 1);
+    if (f->name)
+        funcname_fit(name, sizeof(name), f->name, width, ascii);
+    else
+        safe_cut(name, sizeof(name), f->module ? last_part(f->module) : "", MIN(width, NAME_WIDTH),
+                 ascii);
+    snprintf(dst, size, "%s%s", name, into);
+    return dst;
+}
+
+char *render_frame(char *dst, size_t size, const struct snap_frame *f, size_t index, int width,
+                   bool ascii)
+{
+    char number[24], function[4 * NAME_WIDTH + 32], place[8 * PLACE_WIDTH + 64];
+    int taken = snprintf(number, sizeof(number), "#%-2zu ", index) +
+                text_cells(frame_place(place, sizeof(place), f, ascii));
+    int room = width > 0 ? MIN(MAX(width - taken, NAME_LEAST), NAME_WIDTH) : NAME_WIDTH;
+
+    snprintf(dst, size, "%s%s%s", number,
+             frame_function(function, sizeof(function), f, room, ascii), place);
+    text_cut(dst, size, width, ascii);
+    return dst;
+}
+
+static char *path_name(char *dst, size_t size, const struct snap_frame *f, bool ascii)
+{
+    return f->name ? funcname_fit(dst, size, f->name, PATH_WIDTH, ascii)
+                   : frame_function(dst, size, f, PATH_WIDTH, ascii);
+}
+
+char *render_path(char *dst, size_t size, const struct snap_stack *st, bool ascii)
+{
+    char name[4 * PATH_WIDTH + 32];
+    size_t n = MIN(st->nframes, (size_t)PATH_NAMES), len = 0;
+
+    dst[0] = '\0';
+    for (size_t i = 0; i < n && len < size; i++)
+        len += (size_t)snprintf(dst + len, size - len, "%s%s", i ? " < " : "",
+                                path_name(name, sizeof(name), &st->frames[i], ascii));
+    if (st->nframes > n && len < size)
+        snprintf(dst + len, size - len, " < %s", ascii ? "..." : "\u2026");
+    return dst;
+}
+
+char *render_chain(char *dst, size_t size, const struct snap_chain *c, bool ascii)
+{
+    const char *text = c->text ? c->text : "";
+
+    fmt_safe(dst, size, text, strlen(text), ascii);
+    return dst;
+}
+
+bool render_chain_counts(const struct snap_chain *c)
+{
+    return c->cycle || c->end == CHAIN_GONE || c->depth >= 2;
+}
+
+/* The stacks of one lock ---------------------------------------------------------------------- */
+
+static void say(const struct stack_sink *sink, enum stack_line kind, const char *text)
+{
+    sink->line(sink->arg, kind, text);
+}
+
+static void say_frames(const struct stack_sink *sink, const struct snap_stack *st)
+{
+    size_t n = sink->brief ? MIN(st->nframes, (size_t)BRIEF_FRAMES) : st->nframes;
+    char line[LINE_SIZE];
+
+    for (size_t i = 0; i < n; i++)
+        say(sink, STACK_FRAME,
+            render_frame(line, sizeof(line), &st->frames[i], i, sink->width, sink->ascii));
+    if (n == st->nframes)
+        return;
+    snprintf(line, sizeof(line), "+%zu more frame%s", st->nframes - n,
+             st->nframes - n == 1 ? "" : "s");
+    say(sink, STACK_FRAME, line);
+}
+
+/* What is to be known about a stack before it is believed, into TEXT: " (...)" or nothing. */
+static const char *doubt(char *text, size_t size, const struct snap_stack *st)
+{
+    const char *parts[3];
+    size_t n = 0;
+
+    text[0] = '\0';
+    if (st->nframes == 0)
+        return text;
+    if (st->presumed)
+        parts[n++] = "taken in an earlier, equal sleep";
+    if (st->guessed)
+        parts[n++] = "partly guessed";
+    if (!st->complete)
+        parts[n++] = "not walked to the thread's start";
+    for (size_t i = 0, len = 0; i < n; i++)
+        len += (size_t)snprintf(text + len, size - len, "%s%s%s", i == 0 ? " (" : "; ", parts[i],
+                                i + 1 == n ? ")" : "");
+    return text;
+}
+
+/* " 62 % disk", and with BRIEF its path. */
+static void say_profile(const struct stack_sink *sink, const struct snap_stack *st)
+{
+    char share[16], note[512] = "", path[LINE_SIZE] = "", line[2 * LINE_SIZE];
+
+    fmt_fixed(share, sizeof(share), st->share * 100, 0, " %");
+    if (st->note)
+        safe_cut(note, sizeof(note), st->note, NOTE_WIDTH, sink->ascii);
+    if (st->nframes == 0)
+        snprintf(path, sizeof(path), "no stack");
+    else if (sink->brief)
+        render_path(path, sizeof(path), st, sink->ascii);
+    snprintf(line, sizeof(line), "%5s %s%s%s", share, note, *note && *path ? "  " : "", path);
+    say(sink, STACK_GROUP, line);
+    if (!sink->brief)
+        say_frames(sink, st);
+}
+
+static void say_threads(const struct stack_sink *sink, const struct snap_stack *st)
+{
+    char who[64], note[512] = "", doubts[128], line[LINE_SIZE];
+
+    if (st->count > 1)
+        snprintf(who, sizeof(who), "%d threads, such as %d", st->count, st->tid);
+    else
+        snprintf(who, sizeof(who), "thread %d", st->tid);
+    if (st->note)
+        safe_cut(note, sizeof(note), st->note, NOTE_WIDTH, sink->ascii);
+    snprintf(line, sizeof(line), "%s%s%s%s", who, *note ? ": " : "", note, doubt(doubts, sizeof(doubts), st));
+    say(sink, STACK_GROUP, line);
+    say_frames(sink, st);
+}
+
+static void say_rest(const struct stack_sink *sink, const struct snap_stack *st, size_t n)
+{
+    char line[128];
+    long count = 0;
+
+    if (n == 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        count += st[i].count;
+    if (st->role == ROLE_PROFILE)
+        snprintf(line, sizeof(line), "+%zu more path%s", n, n == 1 ? "" : "s");
+    else
+        snprintf(line, sizeof(line), "+%zu more stack%s (%ld thread%s)", n, n == 1 ? "" : "s",
+                 count, count == 1 ? "" : "s");
+    say(sink, STACK_NOTE, line);
+}
+
+/* How often holders were seen, behind the title of their profile. */
+static void say_title(const struct stack_sink *sink, const struct snap_stack *st, size_t n)
+{
+    static const char *const titles[] = {
+        [ROLE_WAITER] = "Waiters by stack",
+        [ROLE_HOLDER] = "Stack of the holder",
+        [ROLE_PROFILE] = "Where holders were seen while others waited",
+    };
+    char line[128];
+    long count = 0;
+
+    for (size_t i = 0; i < n; i++)
+        count += st[i].count;
+    if (st->role == ROLE_PROFILE)
+        snprintf(line, sizeof(line), "%s, %ld look%s", titles[st->role], count,
+                 count == 1 ? "" : "s");
+    else
+        snprintf(line, sizeof(line), "%s%s", titles[st->role],
+                 st->role == ROLE_HOLDER && n > 1 ? "s" : "");
+    say(sink, STACK_TITLE, line);
+}
+
+static void say_role(const struct stack_sink *sink, const struct snap_lock *l, enum stack_role role)
+{
+    size_t first = 0, n = 0;
+
+    while (first < l->nstacks && l->stacks[first].role != role)
+        first++;
+    while (first + n < l->nstacks && l->stacks[first + n].role == role)
+        n++;
+    if (n == 0)
+        return;
+    const struct snap_stack *st = &l->stacks[first];
+    size_t shown = MIN(n, (size_t)GROUPS_MAX);
+    say_title(sink, st, n);
+    for (size_t i = 0; i < shown; i++)
+        (role == ROLE_PROFILE ? say_profile : say_threads)(sink, &st[i]);
+    say_rest(sink, st + shown, n - shown);
+}
+
+void render_lock_stacks(const struct stack_sink *sink, const struct snap_lock *l)
+{
+    say_role(sink, l, ROLE_HOLDER);
+    say_role(sink, l, ROLE_PROFILE);
+    say_role(sink, l, ROLE_WAITER);
+}
+
+/* Text ---------------------------------------------------------------------------------------- */
+
+void render_chains(FILE *out, const struct snapshot *s, bool ascii)
+{
+    char line[LINE_SIZE];
+    size_t shown = 0, more = 0;
+
+    for (size_t i = 0; i < s->nchains; i++) {
+        if (!render_chain_counts(&s->chains[i]))
+            continue;
+        if (shown == CHAINS_MAX) {
+            more++;
+            continue;
+        }
+        fprintf(out, "  %s\n", render_chain(line, sizeof(line), &s->chains[i], ascii));
+        shown++;
+    }
+    if (more > 0)
+        fprintf(out, "  +%zu more chain%s\n", more, more == 1 ? "" : "s");
+}
+
+static void print_line(void *arg, enum stack_line kind, const char *text)
+{
+    static const int indent[] = {
+        [STACK_TITLE] = 2, [STACK_GROUP] = 4, [STACK_FRAME] = 6, [STACK_NOTE] = 4};
+
+    fprintf(arg, "%*s%s\n", indent[kind], "", text);
+}
+
+static char *lock_name(char *dst, size_t size, const struct snap_lock *l, bool ascii)
+{
+    char text[LINE_SIZE];
+
+    snprintf(dst, size, "%s %s", lock_kind_name(l->kind),
+             column_text(text, sizeof(text), COL_LOCK, l, ascii));
+    return dst;
+}
+
+static void print_lock_stacks(FILE *out, const struct snap_lock *l, bool ascii)
+{
+    const struct stack_sink sink = {.line = print_line, .arg = out, .ascii = ascii};
+    char name[LINE_SIZE];
+
+    if (l->nstacks == 0)
+        return;
+    fprintf(out, "\n%s\n", lock_name(name, sizeof(name), l, ascii));
+    render_lock_stacks(&sink, l);
+}
+
+/* "4711 worker lock 21.1ms for mutex 0x7f...": TID, name, state, age, and what it waits for. */
+static void print_thread_head(FILE *out, const struct snapshot *s, const struct snap_thread *t,
+                              bool ascii)
+{
+    char comm[4 * COMM_LEN + 1], age[24], name[LINE_SIZE], doubts[128];
+    const struct snap_lock *l = t->lock ? snapshot_lock(s, t->lock) : NULL;
+
+    fmt_safe(comm, sizeof(comm), t->comm, strnlen(t->comm, COMM_LEN), ascii);
+    fprintf(out, "%d %s %s", t->tid, comm[0] ? comm : "?", thread_state_name(t->state));
+    if (t->age_ms > 0)
+        fprintf(out, " %s", fmt_msec(age, sizeof(age), t->age_ms));
+    if (l)
+        fprintf(out, " for %s", lock_name(name, sizeof(name), l, ascii));
+    fprintf(out, "%s\n", doubt(doubts, sizeof(doubts), &t->stack));
+}
+
+static void print_thread(FILE *out, const struct snapshot *s, const struct snap_thread *t,
+                         bool ascii)
+{
+    char line[LINE_SIZE];
+
+    print_thread_head(out, s, t, ascii);
+    for (size_t i = 0; i < t->stack.nframes; i++)
+        fprintf(out, "  %s\n", render_frame(line, sizeof(line), &t->stack.frames[i], i, 0, ascii));
+    if (t->stack.nframes == 0)
+        fprintf(out, "  %s\n",
+                t->stack.note ? safe_cut(line, sizeof(line), t->stack.note, 120, ascii)
+                              : "no stack");
+}
+
+static void print_process_head(FILE *out, const struct snapshot *s, pid_t pid, bool ascii)
+{
+    char comm[4 * COMM_LEN + 1] = "";
+
+    for (size_t i = 0; i < s->nprocesses; i++)
+        if (s->processes[i].pid == pid)
+            fmt_safe(comm, sizeof(comm), s->processes[i].comm,
+                     strnlen(s->processes[i].comm, COMM_LEN), ascii);
+    fprintf(out, "\nthreads of %s[%d]\n", comm[0] ? comm : "?", pid);
+}
+
+void render_all_stacks(FILE *out, const struct snapshot *s, bool ascii)
+{
+    if (!s->threads)
+        return;
+    for (size_t i = 0; i < s->nlocks; i++)
+        if (s->locks[i].class != CLASS_SYNC)
+            print_lock_stacks(out, &s->locks[i], ascii);
+    for (size_t i = 0; i < s->nthreads; i++) {
+        if (i == 0 || s->threads[i].pid != s->threads[i - 1].pid)
+            print_process_head(out, s, s->threads[i].pid, ascii);
+        print_thread(out, s, &s->threads[i], ascii);
+    }
+}

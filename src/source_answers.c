@@ -1,0 +1,95 @@
+#include "source_answers.h"
+
+static const struct thread_fact *find_thread(const struct process *p, pid_t tid)
+{
+    for (size_t i = 0; i < p->threads.n; i++) {
+        if (p->threads.facts[i].tid == tid)
+            return &p->threads.facts[i];
+    }
+    return NULL;
+}
+
+static bool is_blocked(const struct thread_fact *f)
+{
+    return (f->seen == SEEN_CALL || f->seen == SEEN_FAULT || f->seen == SEEN_STOPPED) && f->sp;
+}
+
+static bool stack_job(const struct process *p, const struct request *r, struct inspect_job *job)
+{
+    const struct thread_fact *f = find_thread(p, r->tid);
+
+    if (!f || f->seen == SEEN_DEAD || f->seen == SEEN_UNREADABLE)
+        return false;
+    job->tid = f->tid;
+    job->slot = f->slot;
+    job->start_ticks = f->start_ticks;
+    job->blocked = is_blocked(f);
+    job->runs = f->runs;
+    job->sp = f->sp;
+    job->pc = f->pc;
+    job->word = f->futex.addr;
+    job->nr = f->nr;
+    job->may_stop = r->may_stop && f->seen == SEEN_ACTIVE;
+    return true;
+}
+
+void answers_ask(struct answers *a, const struct process *p, const struct request *r)
+{
+    struct inspect_job job = {
+        .kind = r->kind == REQUEST_STACK ? INSPECT_STACK : INSPECT_NAME,
+        .pid = p->fact.pid,
+        .tid = p->words.tid,
+        .start_ticks = p->fact.start_ticks,
+        .process_start = p->fact.start_ticks,
+        .execs = p->fact.execs,
+        .abi = p->fact.abi,
+        .no_schedstat = p->fact.no_schedstat,
+        .addr = r->addr,
+    };
+
+    if (!a->inspector || p->fact.ended)
+        return;
+    if (r->kind == REQUEST_STACK && !stack_job(p, r, &job))
+        return;
+    /* A full queue drops it: who asks asks again. */
+    inspector_ask(a->inspector, &job);
+}
+
+static void drop_taken(struct answers *a)
+{
+    for (size_t i = 0; i < a->n; i++)
+        inspection_free(a->taken[i]);
+    a->n = a->nstacks = a->nnames = 0;
+}
+
+void answers_collect(struct answers *a, struct sample *s)
+{
+    drop_taken(a);
+    if (a->inspector)
+        a->n = inspector_take(a->inspector, a->taken, ANSWERS_PER_SWEEP);
+    for (size_t i = 0; i < a->n; i++) {
+        if (a->taken[i]->kind == INSPECT_STACK)
+            a->stacks[a->nstacks++] = a->taken[i]->stack;
+        else
+            a->names[a->nnames++] = a->taken[i]->name;
+    }
+    s->stacks = a->stacks;
+    s->nstacks = a->nstacks;
+    s->names = a->names;
+    s->nnames = a->nnames;
+}
+
+void answers_count(struct answers *a, struct self_fact *self)
+{
+    if (!a->inspector)
+        return;
+    struct inspector_stats st = inspector_stats(a->inspector);
+    self->stops = st.tracer.stops;
+    self->stop_max = st.tracer.stopped_max;
+    self->stacks_cut = st.incomplete;
+}
+
+void answers_release(struct answers *a)
+{
+    drop_taken(a);
+}
