@@ -34,7 +34,16 @@ static const struct {
 #define COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 /* What a value may be completed from. */
-enum source { FROM_NOTHING, FROM_PIDS, FROM_NAMES, FROM_COLUMNS, FROM_COLUMN };
+enum source {
+    FROM_NOTHING,
+    FROM_PIDS,
+    FROM_NAMES,
+    FROM_COLUMNS,
+    FROM_COLUMN,
+    FROM_STACKS,
+    FROM_STOPS,
+    FROM_FILES,
+};
 
 static enum source source_of(const struct option_row *o)
 {
@@ -46,6 +55,9 @@ static enum source source_of(const struct option_row *o)
         {"NAME", FROM_NAMES},
         {"LIST", FROM_COLUMNS},
         {"COL", FROM_COLUMN},
+        {"WHICH", FROM_STACKS},
+        {"WHEN", FROM_STOPS},
+        {"FILE", FROM_FILES},
     };
 
     for (size_t i = 0; o->arg && i < sizeof(known) / sizeof(known[0]); i++)
@@ -83,6 +95,9 @@ static const char *const bash_actions[] = {
     [FROM_NAMES] = "_lock_top_names; return",
     [FROM_COLUMNS] = "_lock_top_list \"$columns\"; return",
     [FROM_COLUMN] = "_lock_top_words \"$columns\"; return",
+    [FROM_STACKS] = "_lock_top_words 'off auto all'; return",
+    [FROM_STOPS] = "_lock_top_words 'never needed'; return",
+    [FROM_FILES] = "_lock_top_files; return",
 };
 
 static const char *const bash_head[] = {
@@ -90,6 +105,12 @@ static const char *const bash_head[] = {
     "_lock_top_words()",
     "{",
     "    mapfile -t COMPREPLY < <(compgen -W \"$1\" -- \"$cur\")",
+    "}",
+    "",
+    "_lock_top_files()",
+    "{",
+    "    compopt -o filenames 2>/dev/null",
+    "    mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")",
     "}",
     "",
     "# Not through compgen, which would run a $(command) in a name.",
@@ -178,6 +199,9 @@ static const char *const zsh_actions[] = {
     [FROM_NAMES] = "{compadd -- ${(fu)\"$(ps -e -o comm=)\"}}",
     [FROM_COLUMNS] = "_values -s , column $columns",
     [FROM_COLUMN] = "_values column $columns",
+    [FROM_STACKS] = "(off auto all)",
+    [FROM_STOPS] = "(never needed)",
+    [FROM_FILES] = "_files",
 };
 
 static void zsh_option(const struct option_row *o)
@@ -221,11 +245,14 @@ static void print_zsh(void)
 /* fish -------------------------------------------------------------------------------- */
 
 static const char *const fish_actions[] = {
-    [FROM_NOTHING] = "",
-    [FROM_PIDS] = " -a '(__fish_complete_list , __fish_complete_pids)'",
-    [FROM_NAMES] = " -a '(ps -e -o comm= | sort -u)'",
-    [FROM_COLUMNS] = " -a '(__fish_complete_list , __lock_top_columns)'",
-    [FROM_COLUMN] = " -a '(__lock_top_columns)'",
+    [FROM_NOTHING] = " -x",
+    [FROM_PIDS] = " -x -a '(__fish_complete_list , __fish_complete_pids)'",
+    [FROM_NAMES] = " -x -a '(ps -e -o comm= | sort -u)'",
+    [FROM_COLUMNS] = " -x -a '(__fish_complete_list , __lock_top_columns)'",
+    [FROM_COLUMN] = " -x -a '(__lock_top_columns)'",
+    [FROM_STACKS] = " -x -a 'off auto all'",
+    [FROM_STOPS] = " -x -a 'never needed'",
+    [FROM_FILES] = " -r -F",
 };
 
 /* The comment gives the name as the user types it, for those who search for it. */
@@ -234,7 +261,7 @@ static void fish_option(const struct option_row *o)
     fputs("complete -c lock-top", stdout);
     if (o->ch)
         printf(" -s %c", o->ch);
-    printf(" -l %s%s%s -d '", o->name, o->arg ? " -x" : "", fish_actions[source_of(o)]);
+    printf(" -l %s%s -d '", o->name, o->arg ? fish_actions[source_of(o)] : "");
     quoted(o->help, "\\'");
     printf("' # --%s\n", o->name);
 }

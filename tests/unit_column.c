@@ -287,6 +287,54 @@ static void test_lock_cell(void **state)
     assert_cell(COL_LOCK, &l, "-");
 }
 
+static void assert_fitted(const struct snap_lock *l, int width, const char *want)
+{
+    char cell[256];
+
+    assert_string_equal(column_cell(cell, sizeof(cell), COL_LOCK, l, width, true), want);
+}
+
+static void test_lock_cell_with_site(void **state)
+{
+    struct snap_lock l = blank_lock("l", KIND_MUTEX);
+
+    (void)state;
+    l.site = "queue_push";
+    assert_cell(COL_LOCK, &l, "in queue_push");
+    l.address = 0x55d0c0e010;
+    assert_cell(COL_LOCK, &l, "0x55d0c0e010 in queue_push");
+    assert_fitted(&l, 26, "0x55d0c0e010 in queue_push");
+    assert_fitted(&l, 25, "in queue_push            "); /* the code tells more than the address */
+    assert_fitted(&l, 8, "in queu~");
+    assert_fitted(&l, 1, "~");
+    l.name = "jobs";
+    assert_fitted(&l, 26, "jobs in queue_push        ");
+    assert_fitted(&l, 17, "jobs             "); /* but not more than a name */
+    l.site = "shop::Queue<std::pair<int, char> >::push(std::pair<int, char> const&)";
+    assert_fitted(&l, 26, "jobs in shop::Queue::push ");
+    assert_fitted(&l, 24, "jobs in ~Queue::push    ");
+    l.site = "a\033b";
+    assert_cell(COL_LOCK, &l, "jobs in a\\x1bb");
+    l.name = NULL;
+    l.path = "/dev/shm/pool";
+    assert_cell(COL_LOCK, &l, "/dev/shm/pool 0x55d0c0e010 in a\\x1bb");
+}
+
+/* Symbols of C++ may be of any length: what is listed is not. */
+static void test_lock_cell_is_bounded(void **state)
+{
+    struct snap_lock l = blank_lock("l", KIND_MUTEX);
+    char name[3000], cell[4096];
+
+    (void)state;
+    memset(name, 'n', sizeof(name));
+    name[sizeof(name) - 1] = '\0';
+    l.name = l.site = name;
+    assert_true(strlen(column_text(cell, sizeof(cell), COL_LOCK, &l, true)) <= 130);
+    for (int width = 1; width < 100; width++)
+        assert_int_equal(strlen(column_cell(cell, sizeof(cell), COL_LOCK, &l, width, true)), width);
+}
+
 static void test_holder_cell(void **state)
 {
     struct snap_holder h = io_write;
@@ -334,6 +382,7 @@ static void test_every_cell_survives_a_small_buffer(void **state)
     l.nholders = 1;
     l.path = "/data/very/long";
     l.address = 1;
+    l.site = "a_long_function";
     for (size_t size = 1; size < 40; size++)
         for (enum column c = 0; c < COLUMNS_COUNT; c++) {
             char *cell = malloc(size);
@@ -477,6 +526,8 @@ int main(void)
         cmocka_unit_test(test_unknown_numbers),
         cmocka_unit_test(test_kind_and_class),
         cmocka_unit_test(test_lock_cell),
+        cmocka_unit_test(test_lock_cell_with_site),
+        cmocka_unit_test(test_lock_cell_is_bounded),
         cmocka_unit_test(test_holder_cell),
         cmocka_unit_test(test_unnamed_holder_cell),
         cmocka_unit_test(test_every_cell_survives_a_small_buffer),

@@ -62,6 +62,10 @@ static void test_defaults(void **state)
     assert_null(opt.sort);
     assert_null(opt.columns);
     assert_true(opt.rate_hz == 50 && opt.budget_pct == 5);
+    assert_int_equal(opt.stacks, STACKS_AUTO);
+    assert_true(opt.may_stop);
+    assert_null(opt.names_file);
+    assert_null(opt.signatures_file);
     assert_false(opt.no_color || opt.ascii || opt.show_help || opt.show_version);
 }
 
@@ -80,6 +84,39 @@ static void test_every_option(void **state)
     assert_ok("--comm", "php*", "--delay=2", "--iterations=1", "--columns=lock", "--sort=1s");
     assert_string_equal(opt.target.name, "php*");
     assert_int_equal(opt.delay, 2 * NSEC_PER_SEC);
+}
+
+static void test_stacks(void **state)
+{
+    (void)state;
+    assert_ok("-p1", "--stacks", "off", "--stop=never");
+    assert_int_equal(opt.stacks, STACKS_OFF);
+    assert_false(opt.may_stop);
+    assert_ok("-p1", "--stacks=all", "--stop", "never", "--stop", "needed");
+    assert_int_equal(opt.stacks, STACKS_ALL);
+    assert_true(opt.may_stop);
+    assert_ok("-p1", "--stacks=all", "--stacks=auto");
+    assert_int_equal(opt.stacks, STACKS_AUTO);
+    assert_refused("--stacks: 'some' is none of off, auto, all", "-p1", "--stacks", "some");
+    assert_refused("--stacks: '' is none of off, auto, all", "-p1", "--stacks=");
+    assert_refused("--stacks: 'All' is none of off, auto, all", "-p1", "--stacks=All");
+    assert_refused("--stop: 'always' is neither never nor needed", "-p1", "--stop", "always");
+    assert_refused("--stop: '' is neither never nor needed", "-p1", "--stop=");
+    assert_refused("--stop needs a value: --stop WHEN", "-p1", "--stop");
+    assert_refused("unknown or ambiguous option '--st=all'; lock-top --help lists them",
+                   "--st=all");
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    assert_ok("-p1", "--names", "locks.txt", "--signatures=/etc/sig");
+    assert_string_equal(opt.names_file, "locks.txt");
+    assert_string_equal(opt.signatures_file, "/etc/sig");
+    assert_refused("--names: the name of the file is empty", "-p1", "--names=");
+    assert_refused("--signatures: the name of the file is empty", "-p1", "--signatures", "");
+    assert_refused("--names is given twice; put all lines into one file", "-p1", "--names=a",
+                   "--names=a");
 }
 
 static void test_json_wins(void **state)
@@ -420,6 +457,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_every_option),
+        cmocka_unit_test(test_stacks),
+        cmocka_unit_test(test_files),
         cmocka_unit_test(test_json_wins),
         cmocka_unit_test(test_pid_lists),
         cmocka_unit_test(test_bad_pids),

@@ -78,6 +78,18 @@ static void test_mariadb(void **state)
     assert_golden("mariadb_wide.txt", render(&m.snapshot, false, true, 140));
 }
 
+static void test_stacks_and_chains(void **state)
+{
+    struct shop m;
+
+    (void)state;
+    fill_shop(&m);
+    assert_all_golden("stacks", &m.snapshot);
+    m.snapshot.threads = NULL; /* taken, but not asked for as text */
+    m.snapshot.nthreads = 0;
+    assert_golden("stacks_auto.txt", render(&m.snapshot, false, true, 80));
+}
+
 /* Names that would spoil a terminal, a line or a parser. ----------------------------------- */
 
 static void fill_path(char path[201])
@@ -353,6 +365,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mariadb),
+        cmocka_unit_test(test_stacks_and_chains),
         cmocka_unit_test(test_hostile_names),
         cmocka_unit_test(test_healthy),
         cmocka_unit_test(test_several_processes),

@@ -54,7 +54,8 @@ static void test_json_has_the_names_of_the_contract(void **state)
     (void)state;
     fill_mariadb(&m);
     json_t *o = parsed(&m.snapshot), *p = first(o, "processes"), *l = first(o, "locks");
-    assert_keys(o, "schema time elapsed_s host self processes locks chains findings verdict ");
+    assert_keys(o, "schema time elapsed_s host self processes locks chains findings verdict "
+                   "threads ");
     assert_keys(json_object_get(o, "host"), "name kernel cpus ");
     assert_keys(json_object_get(o, "self"), "cpu_pct rss_kb sweep_hz probe_hz samples stops "
                                             "stop_us_max unreadable vanished degraded ");
@@ -62,12 +63,89 @@ static void test_json_has_the_names_of_the_contract(void **state)
                    "involuntary_per_s minflt_per_s majflt_per_s states throttle ");
     assert_keys(json_object_get(p, "states"), "running runq lock filelock sync net pipe disk "
                                               "kernel sleep stopped other ");
-    assert_keys(l, "id class kind confidence name pid address path waiters waiters_avg_1s "
+    assert_keys(l, "id class kind confidence name site pid address path waiters waiters_avg_1s "
                    "waiters_avg_10s waiters_avg_60s waiters_max wait_share busy wait_ms "
                    "wait_ms_p99 wait_ms_max contended_per_s acquired_per_s hold_us ceiling_per_s "
                    "model_wait_ms holders waiter_threads stacks history held ");
     assert_keys(first(l, "holders"), "pid tid comm mode state detail confidence age_ms waits_for ");
     assert_keys(first(l, "waiter_threads"), "pid tid comm mode age_ms blocked_by ");
+    json_decref(o);
+}
+
+static void test_json_names_of_stacks_and_chains(void **state)
+{
+    struct shop m;
+
+    (void)state;
+    fill_shop(&m);
+    json_t *o = parsed(&m.snapshot), *stack = first(first(o, "locks"), "stacks");
+    json_t *chain = first(o, "chains"), *thread = first(o, "threads");
+    assert_keys(stack, "role count share pid tid complete guessed presumed note frames ");
+    assert_keys(first(stack, "frames"), "name into module offset file line ");
+    assert_keys(chain, "root end detail depth blocked cycle path text ");
+    assert_keys(json_object_get(chain, "root"), "pid tid comm state ");
+    assert_keys(first(chain, "path"), "pid tid comm state lock ");
+    assert_keys(thread, "pid tid comm state age_ms lock stack ");
+    assert_keys(json_object_get(thread, "stack"), "complete guessed presumed note frames ");
+    json_decref(o);
+}
+
+static const json_t *frame(const json_t *o, size_t i)
+{
+    const json_t *stack = first(first((json_t *)o, "locks"), "stacks");
+
+    return json_array_get(json_object_get(stack, "frames"), i);
+}
+
+static void test_json_frames(void **state)
+{
+    struct shop m;
+
+    (void)state;
+    fill_shop(&m);
+    json_t *o = parsed(&m.snapshot);
+    assert_string_equal(json_string_value(json_object_get(frame(o, 2), "name")),
+                        shop_wait_frames[2].name); /* whole, however long */
+    assert_int_equal(json_integer_value(json_object_get(frame(o, 2), "line")), 45);
+    assert_string_equal(json_string_value(json_object_get(frame(o, 1), "offset")), "0x8b482");
+    assert_int_equal(json_integer_value(json_object_get(frame(o, 1), "into")), 0x112);
+    assert_true(json_is_null(json_object_get(frame(o, 1), "line")));
+    assert_true(json_is_null(json_object_get(frame(o, 3), "name")));
+    assert_true(json_is_null(json_object_get(frame(o, 3), "into")));
+    assert_true(json_is_null(json_object_get(frame(o, 4), "module")));
+    json_decref(o);
+}
+
+static void test_json_without_stacks(void **state)
+{
+    struct shop m;
+
+    (void)state;
+    fill_shop(&m);
+    m.snapshot.has_stacks = false;
+    m.snapshot.threads = NULL;
+    m.snapshot.chains = NULL;
+    m.snapshot.nchains = 0;
+    json_t *o = parsed(&m.snapshot);
+    assert_true(json_is_null(json_object_get(first(o, "locks"), "stacks")));
+    assert_true(json_is_null(json_object_get(o, "threads")));
+    assert_int_equal(json_array_size(json_object_get(o, "chains")), 0);
+    assert_true(json_is_array(json_object_get(o, "chains")));
+    json_decref(o);
+}
+
+/* Stacks are taken, but none of this lock; all threads, but none is left. */
+static void test_json_empty_stacks(void **state)
+{
+    struct shop m;
+
+    (void)state;
+    fill_shop(&m);
+    m.locks[0].nstacks = 0;
+    m.snapshot.nthreads = 0;
+    json_t *o = parsed(&m.snapshot);
+    assert_true(json_is_array(json_object_get(first(o, "locks"), "stacks")));
+    assert_true(json_is_array(json_object_get(o, "threads")));
     json_decref(o);
 }
 
@@ -89,7 +167,7 @@ static void test_json_unknown_is_null(void **state)
     size_t nulls = 0;
 
     json_object_foreach(lock, key, value) nulls += json_is_null(value);
-    assert_int_equal(nulls, 4 + 15 + 2); /* name, pid, address, path; every figure; stacks, held */
+    assert_int_equal(nulls, 5 + 15 + 2); /* name, site, pid, address, path; every figure; stacks, held */
     nulls = 0;
     json_object_foreach(first(lock, "holders"), key, value) nulls += json_is_null(value);
     assert_int_equal(nulls, 8); /* all but the confidence */
@@ -217,6 +295,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_has_the_names_of_the_contract),
+        cmocka_unit_test(test_json_names_of_stacks_and_chains),
+        cmocka_unit_test(test_json_frames),
+        cmocka_unit_test(test_json_without_stacks),
+        cmocka_unit_test(test_json_empty_stacks),
         cmocka_unit_test(test_json_unknown_is_null),
         cmocka_unit_test(test_json_holder_that_is_gone),
         cmocka_unit_test(test_json_numbers),

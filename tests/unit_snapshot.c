@@ -56,6 +56,15 @@ static void test_small_vocabularies(void **state)
     assert_string_equal(confidence_name(CONF_UNKNOWN), "unknown");
     assert_string_equal(confidence_name(CONF_LIKELY), "likely");
     assert_string_equal(confidence_name(CONF_CONFIRMED), "confirmed");
+    assert_string_equal(stack_role_name(ROLE_WAITER), "waiter");
+    assert_string_equal(stack_role_name(ROLE_HOLDER), "holder");
+    assert_string_equal(stack_role_name(ROLE_PROFILE), "profile");
+    assert_string_equal(chain_end_name(CHAIN_RUNS), "runs");
+    assert_string_equal(chain_end_name(CHAIN_OUTSIDE), "outside");
+    assert_string_equal(chain_end_name(CHAIN_HAND_OFF), "hand-off");
+    assert_string_equal(chain_end_name(CHAIN_UNNAMED), "unnamed");
+    assert_string_equal(chain_end_name(CHAIN_GONE), "gone");
+    assert_string_equal(chain_end_name(CHAIN_CYCLE), "cycle");
     assert_null(lock_mode_name(MODE_NONE));
     assert_string_equal(lock_mode_name(MODE_EXCLUSIVE), "exclusive");
     assert_string_equal(lock_mode_name(MODE_SHARED), "shared");

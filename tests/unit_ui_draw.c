@@ -317,11 +317,13 @@ static void test_help_says_where(void **state)
     (void)state;
     view_help_build(&p);
     size_t any = line_of(&p, "Keys on every page"), locks = line_of(&p, "Keys on the list of locks"),
+           chains = line_of(&p, "Keys on the list of chains"),
            sort = line_of(&p, "Keys on the list of columns"), rest = line_of(&p, "but the list of"),
            columns = line_of(&p, "Columns");
-    assert_true(any < locks && locks < sort && sort < rest && rest < columns && columns < p.n);
+    assert_true(any < locks && locks < chains && chains < sort && sort < rest && rest < columns && columns < p.n);
     assert_in_range(line_of(&p, "F10 Ctrl-C"), any, locks);
-    assert_in_range(line_of(&p, "details of the selected lock"), locks, sort);
+    assert_in_range(line_of(&p, "the selected lock: holders"), locks, chains);
+    assert_in_range(line_of(&p, "the lock that the selected thread"), chains, sort);
     assert_in_range(line_of(&p, "sort by the selected column"), sort, rest);
     assert_in_range(line_of(&p, "Esc Backspace"), rest, columns);
     text_page_release(&p);

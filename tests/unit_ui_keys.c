@@ -33,7 +33,8 @@ static void test_list_keys(void **state)
         {'h', ACTION_HELP},          {'?', ACTION_HELP},
         {KEY_F(1), ACTION_HELP},     {12, ACTION_REDRAW},
         {'\r', ACTION_OPEN},         {'\n', ACTION_OPEN},
-        {KEY_ENTER, ACTION_OPEN},
+        {KEY_ENTER, ACTION_OPEN},    {KEY_F(4), ACTION_CHAINS},
+        {'c', ACTION_CHAINS},
     };
 
     (void)state;
@@ -46,6 +47,9 @@ static void test_pages(void **state)
     (void)state;
     assert_int_equal(keys_action(PAGE_SORT, '\r'), ACTION_CHOOSE);
     assert_int_equal(keys_action(PAGE_LOCK, '\r'), ACTION_NONE);
+    assert_int_equal(keys_action(PAGE_CHAINS, '\r'), ACTION_FOLLOW);
+    assert_int_equal(keys_action(PAGE_CHAINS, KEY_F(4)), ACTION_CHAINS);
+    assert_int_equal(keys_action(PAGE_CHAINS, 27), ACTION_BACK);
     assert_int_equal(keys_action(PAGE_HELP, 27), ACTION_BACK);
     assert_int_equal(keys_action(PAGE_LOCK, KEY_BACKSPACE), ACTION_BACK);
     assert_int_equal(keys_action(PAGE_LOCK, 127), ACTION_BACK);

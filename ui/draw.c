@@ -42,6 +42,7 @@ static attr_t style_attr(enum style style)
         [STYLE_GOOD] = {A_NORMAL, A_NORMAL, PAIR_GOOD},
         [STYLE_WARNING] = {A_BOLD, A_BOLD, PAIR_WARNING},
         [STYLE_CRITICAL] = {A_BOLD | A_REVERSE, A_BOLD, PAIR_CRITICAL},
+        [STYLE_ALARM] = {A_BOLD, A_BOLD, PAIR_CRITICAL},
     };
 
     return colored ? looks[style].color | (attr_t)COLOR_PAIR(looks[style].pair)

@@ -20,6 +20,7 @@ enum style {
     STYLE_GOOD,
     STYLE_WARNING,
     STYLE_CRITICAL,
+    STYLE_ALARM, /* as critical, for a row of a list: it never looks like the bar */
 };
 
 /* Part of the screen, full width. H may be 0 or less: nothing is drawn then. */

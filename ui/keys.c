@@ -4,12 +4,13 @@
 
 #include "../src/compiler.h"
 
-#define ON_LOCKS (1u << PAGE_LOCKS)
-#define ON_LOCK  (1u << PAGE_LOCK)
-#define ON_SORT  (1u << PAGE_SORT)
-#define ON_HELP  (1u << PAGE_HELP)
-#define ON_PAGE  (ON_LOCK | ON_SORT | ON_HELP)
-#define ON_ANY   (ON_LOCKS | ON_PAGE)
+#define ON_LOCKS  (1u << PAGE_LOCKS)
+#define ON_LOCK   (1u << PAGE_LOCK)
+#define ON_CHAINS (1u << PAGE_CHAINS)
+#define ON_SORT   (1u << PAGE_SORT)
+#define ON_HELP   (1u << PAGE_HELP)
+#define ON_PAGE   (ON_LOCK | ON_CHAINS | ON_SORT | ON_HELP)
+#define ON_ANY    (ON_LOCKS | ON_PAGE)
 
 static const struct key table[] = {
 #define KEY(action, pages, shown, bar_key, bar_label, help, ...)                                   \
@@ -21,6 +22,7 @@ static const struct key table[] = {
 static const struct key_place places[] = {
     {ON_ANY, "Keys on every page"},
     {ON_LOCKS, "Keys on the list of locks"},
+    {ON_CHAINS, "Keys on the list of chains"},
     {ON_SORT, "Keys on the list of columns to sort by"},
     {ON_PAGE, "Keys on every page but the list of locks"},
 };

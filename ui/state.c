@@ -16,7 +16,9 @@ void ui_state_release(struct ui_state *st)
 {
     free(st->selected);
     free(st->opened);
-    st->selected = st->opened = NULL;
+    free(st->link);
+    free(st->link_lock);
+    st->selected = st->opened = st->link = st->link_lock = NULL;
 }
 
 enum page ui_state_page(const struct ui_state *st)
@@ -35,7 +37,7 @@ static void set_id(char **id, const char *to)
 
 static bool is_list(enum page page)
 {
-    return page == PAGE_LOCKS || page == PAGE_SORT;
+    return page == PAGE_LOCKS || page == PAGE_CHAINS || page == PAGE_SORT;
 }
 
 /* Brings the cursor back inside, and the bar of a list into view. */
@@ -87,6 +89,8 @@ static void move(struct ui_state *st, enum action action)
     if (page == PAGE_LOCKS) {
         set_id(&st->selected, NULL);
         st->picked = action != ACTION_HOME;
+    } else if (page == PAGE_CHAINS) {
+        set_id(&st->link, NULL);
     }
 }
 
@@ -132,6 +136,24 @@ static void open_lock(struct ui_state *st)
     open_page(st, PAGE_LOCK);
 }
 
+static void follow_link(struct ui_state *st)
+{
+    if (!st->link_lock)
+        return;
+    set_id(&st->opened, st->link_lock);
+    open_page(st, PAGE_LOCK);
+}
+
+static void toggle_chains(struct ui_state *st)
+{
+    if (ui_state_page(st) == PAGE_CHAINS) {
+        back(st);
+        return;
+    }
+    set_id(&st->link, NULL);
+    open_page(st, PAGE_CHAINS);
+}
+
 static void open_sort(struct ui_state *st)
 {
     open_page(st, PAGE_SORT);
@@ -165,6 +187,12 @@ void ui_state_apply(struct ui_state *st, enum action action, const struct column
         break;
     case ACTION_OPEN:
         open_lock(st);
+        break;
+    case ACTION_CHAINS:
+        toggle_chains(st);
+        break;
+    case ACTION_FOLLOW:
+        follow_link(st);
         break;
     case ACTION_SORT:
         open_sort(st);
@@ -229,6 +257,23 @@ void ui_state_place_locks(struct ui_state *st, const struct snap_lock *const *lo
         find_row(locks, n, st->selected, &c->row);
     settle(c, true);
     set_id(&st->selected, n ? locks[c->row]->id : NULL);
+}
+
+void ui_state_place_links(struct ui_state *st, const struct link_row *rows, size_t n,
+                          size_t visible)
+{
+    struct cursor *c = &st->cursor[PAGE_CHAINS];
+
+    c->rows = n;
+    c->visible = visible;
+    for (size_t i = 0; st->link && i < n; i++)
+        if (!strcmp(rows[i].id, st->link)) {
+            c->row = i;
+            break;
+        }
+    settle(c, true);
+    set_id(&st->link, n ? rows[c->row].id : NULL);
+    set_id(&st->link_lock, n ? rows[c->row].lock : NULL);
 }
 
 void ui_state_place_lines(struct ui_state *st, enum page page, size_t n, size_t visible)

@@ -21,7 +21,7 @@ enum action {
 #undef KEY
 };
 
-enum page { PAGE_LOCKS, PAGE_LOCK, PAGE_SORT, PAGE_HELP, PAGES };
+enum page { PAGE_LOCKS, PAGE_LOCK, PAGE_CHAINS, PAGE_SORT, PAGE_HELP, PAGES };
 
 /* A place in ROWS rows of which VISIBLE fit the screen. A list has a ROW under its bar; a text
  * is only scrolled, its ROW is the first line shown. */
@@ -42,6 +42,14 @@ struct ui_state {
     bool picked; /* the selection follows SELECTED; otherwise it keeps to the first row */
     char *selected, *opened; /* ids of the locks under the bar and on the detail page; owned,
                                 NULL: none */
+    char *link, *link_lock;  /* on the page of chains: the row under the bar, and the id of the lock
+                                that it leads to; owned, NULL: none */
+};
+
+/* A row of the page of chains. */
+struct link_row {
+    char id[64];      /* the same thread of the same chain, whatever its row */
+    const char *lock; /* id of the lock that it leads to, or NULL */
 };
 
 void ui_state_init(struct ui_state *st, enum column sort);
@@ -56,6 +64,10 @@ void ui_state_apply(struct ui_state *st, enum action action, const struct column
  * selected lock's row again (or, if it is gone, the lock that now stands there) and scrolls
  * so that it can be seen. */
 void ui_state_place_locks(struct ui_state *st, const struct snap_lock *const *locks, size_t n,
+                          size_t visible);
+
+/* The same for the N rows of the page of chains. */
+void ui_state_place_links(struct ui_state *st, const struct link_row *rows, size_t n,
                           size_t visible);
 
 /* The same for the other pages, which are N lines long. */

@@ -17,6 +17,7 @@
 #include "keys.h"
 #include "state.h"
 #include "term.h"
+#include "view_chains.h"
 #include "view_help.h"
 #include "view_lock.h"
 #include "view_locks.h"
@@ -109,6 +110,9 @@ static void draw_page(struct ui *ui, const struct area *a)
     switch (ui_state_page(&ui->st)) {
     case PAGE_LOCK:
         view_lock_draw(a, &ui->st, ui->shown);
+        break;
+    case PAGE_CHAINS:
+        view_chains_draw(a, &ui->st, ui->shown);
         break;
     case PAGE_SORT:
         view_sort_draw(a, &ui->st);

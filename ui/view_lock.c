@@ -6,8 +6,12 @@
 #include <string.h>
 
 #include "../src/fmt.h"
+#include "../src/funcname.h"
+#include "../src/render_stacks.h"
+#include "view_stacks.h"
 
 #define PLOT_ROWS   4
+#define SITE_WIDTH  200
 #define PLOT_MARGIN 7 /* cells of the scale at its left */
 
 /* Numbers and names as text; each returns DST. ----------------------------------------------- */
@@ -64,6 +68,9 @@ static void add_identity(struct text_page *p, const struct snapshot *s, const st
     add_process(p, s, l, ascii);
     if (l->address)
         text_page_add(p, STYLE_PLAIN, "  address     0x%" PRIx64, l->address);
+    if (l->site)
+        text_page_add(p, STYLE_PLAIN, "  waited for in %s",
+                      funcname_fit(text, sizeof(text), l->site, SITE_WIDTH, ascii));
     if (l->path)
         text_page_add(p, STYLE_PLAIN, "  file        %s",
                       safe_text(text, sizeof(text), l->path, ascii));
@@ -159,6 +166,28 @@ static void add_holders(struct text_page *p, const struct snap_lock *l, bool asc
         add_holder(p, &l->holders[i], ascii);
 }
 
+static bool leads_through(const struct snap_chain *c, const char *id)
+{
+    for (size_t i = 0; i < c->npath; i++)
+        if (c->path[i].lock && strcmp(c->path[i].lock, id) == 0)
+            return true;
+    return false;
+}
+
+/* What the waiters finally wait for, where that is more than the holder above. */
+static void add_chains(struct text_page *p, const struct snapshot *s, const struct snap_lock *l,
+                       bool ascii)
+{
+    char text[4096];
+
+    for (size_t i = 0; i < s->nchains; i++) {
+        const struct snap_chain *c = &s->chains[i];
+        if (render_chain_counts(c) && leads_through(c, l->id))
+            text_page_add(p, c->cycle ? STYLE_CRITICAL : STYLE_PLAIN, "  %s",
+                          render_chain(text, sizeof(text), c, ascii));
+    }
+}
+
 static bool any_behind(const struct snap_lock *l)
 {
     for (size_t i = 0; i < l->nwaiter_threads; i++)
@@ -211,6 +240,8 @@ void view_lock_build(struct text_page *p, const struct snapshot *s, const char *
     add_identity(p, s, l, ascii);
     add_waiting(p, l);
     add_holders(p, l, ascii);
+    add_chains(p, s, l, ascii);
+    view_stacks_add(p, s, l, ascii);
     add_waiters(p, l, ascii);
     add_history(p, l, ascii);
 }

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../src/render.h"
 #include "../src/xalloc.h"
@@ -132,20 +133,32 @@ static void draw_row(const struct area *a, int y, enum style style, const struct
     }
 }
 
+static bool in_deadlock(const struct snapshot *s, const char *id)
+{
+    for (size_t i = 0; i < s->nchains && s->chains[i].cycle; i++)
+        for (size_t k = 0; k < s->chains[i].npath; k++)
+            if (s->chains[i].path[k].lock && !strcmp(s->chains[i].path[k].lock, id))
+                return true;
+    return false;
+}
+
 static void draw_list(const struct area *a, const struct locks_layout *at,
                       const struct ui_state *st, const struct column_set *set,
-                      const struct snap_lock *const *locks, size_t n, const char *empty)
+                      const struct snapshot *s, const struct snap_lock *const *locks, size_t n)
 {
     const struct cursor *c = &st->cursor[PAGE_LOCKS];
 
     if (at->titles >= 0)
         draw_row(a, a->y + at->titles, STYLE_TITLE, set, NULL);
     if (n == 0 && at->list >= 0)
-        draw_line(a, a->y + at->list, STYLE_DIM, empty);
+        draw_line(a, a->y + at->list, STYLE_DIM, render_no_locks(s));
     for (int i = 0; i < at->nlist && c->top + (size_t)i < n; i++) {
         size_t row = c->top + (size_t)i;
-        draw_row(a, a->y + at->list + i, row == c->row ? STYLE_SELECTED : STYLE_PLAIN, set,
-                 locks[row]);
+        draw_row(a, a->y + at->list + i,
+                 row == c->row                    ? STYLE_SELECTED
+                 : in_deadlock(s, locks[row]->id) ? STYLE_ALARM
+                                                  : STYLE_PLAIN,
+                 set, locks[row]);
     }
 }
 
@@ -195,7 +208,7 @@ static void draw_snapshot(const struct area *a, struct ui_state *st, const struc
 
     draw_verdict(a, &at, &verdict);
     draw_processes(a, &at, s);
-    draw_list(a, &at, st, columns, locks, n, render_no_locks(s));
+    draw_list(a, &at, st, columns, s, locks, n);
     draw_notes(a, &at, s);
     text_page_release(&verdict);
     free(locks);

@@ -6,6 +6,12 @@ _lock_top_words()
     mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur")
 }
 
+_lock_top_files()
+{
+    compopt -o filenames 2>/dev/null
+    mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+}
+
 # Not through compgen, which would run a $(command) in a name.
 _lock_top_names()
 {
@@ -55,8 +61,12 @@ _lock_top()
     -s | --sort) _lock_top_words "$columns"; return ;;
     --rate) return ;;
     --budget) return ;;
+    --stacks) _lock_top_words 'off auto all'; return ;;
+    --stop) _lock_top_words 'never needed'; return ;;
+    --names) _lock_top_files; return ;;
+    --signatures) _lock_top_files; return ;;
     esac
-    _lock_top_words '-p --pid -c --comm -d --delay -n --iterations -b --batch --json -o --columns -s --sort --rate --budget --no-color --ascii -h --help -V --version --'
+    _lock_top_words '-p --pid -c --comm -d --delay -n --iterations -b --batch --json -o --columns -s --sort --rate --budget --stacks --stop --names --signatures --no-color --ascii -h --help -V --version --'
 }
 
 complete -F _lock_top lock-top

@@ -15,7 +15,7 @@ function __lock_top_columns
         kind 'kind of lock; \'?\' when that is a guess' \
         pid 'process it lives in' \
         holder 'who holds it and what it is doing; \'?\' when not confirmed' \
-        lock 'name, file or address'
+        lock 'name, file or address, and the function that waits for it'
 end
 
 complete -c lock-top -f
@@ -30,6 +30,10 @@ complete -c lock-top -s o -l columns -x -a '(__fish_complete_list , __lock_top_c
 complete -c lock-top -s s -l sort -x -a '(__lock_top_columns)' -d 'sort the lock list by this column (default 10s)' # --sort
 complete -c lock-top -l rate -x -d 'looks at all threads a second, 1 to 1000 (default 50)' # --rate
 complete -c lock-top -l budget -x -d 'own CPU at most, in percent of one CPU (default 5)' # --budget
+complete -c lock-top -l stacks -x -a 'off auto all' -d 'stacks taken: off, auto or all (default auto)' # --stacks
+complete -c lock-top -l stop -x -a 'never needed' -d 'stopping a thread for them: never or needed (default)' # --stop
+complete -c lock-top -l names -r -F -d 'names for locks, from this file' # --names
+complete -c lock-top -l signatures -r -F -d 'more functions that wait for locks, or idle' # --signatures
 complete -c lock-top -l no-color -d 'no colours (also: NO_COLOR in the environment)' # --no-color
 complete -c lock-top -l ascii -d 'plain ASCII only' # --ascii
 complete -c lock-top -s h -l help -d 'print this help and end' # --help

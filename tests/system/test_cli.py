@@ -26,11 +26,16 @@ STATES = {
     "stopped", "other",
 }  # fmt: skip
 LOCK = {
-    "id", "class", "kind", "confidence", "name", "pid", "address", "path", "waiters",
+    "id", "class", "kind", "confidence", "name", "site", "pid", "address", "path", "waiters",
     "waiters_avg_1s", "waiters_avg_10s", "waiters_avg_60s", "waiters_max", "wait_share", "busy",
     "wait_ms", "wait_ms_p99", "wait_ms_max", "contended_per_s", "acquired_per_s", "hold_us",
     "ceiling_per_s", "model_wait_ms", "holders", "waiter_threads", "stacks", "history",
+    "held",
 }  # fmt: skip
+STACK = {"role", "count", "share", "pid", "tid", "complete", "presumed", "note", "frames"}
+FRAME = {"name", "into", "module", "offset", "file", "line"}
+CHAIN = {"root", "end", "detail", "depth", "blocked", "cycle", "path", "text"}
+THREAD = {"pid", "tid", "comm", "state", "age_ms", "lock", "stack"}
 HOLDER = {
     "pid", "tid", "comm", "mode", "state", "detail", "confidence", "age_ms", "waits_for",
 }  # fmt: skip
@@ -63,7 +68,50 @@ def test_json_has_the_promised_names(contended, run_json):
     assert LOCK <= set(row)
     assert HOLDER <= set(row["holders"][0])
     assert WAITER <= set(row["waiter_threads"][0])
-    assert {"chains", "findings", "verdict"} <= set(last)
+    assert {"chains", "findings", "verdict", "threads"} <= set(last)
+    assert last["threads"] is None  # not asked for
+
+
+def test_json_has_the_promised_names_of_stacks(contended, run_json):
+    last = run_json("-p", contended.pid, "-n", 3, "-d", 0.5, "--stacks", "all")[-1]
+    row = row_at(last, contended.truth["address"])
+    assert {stack["role"] for stack in row["stacks"]} == {"waiter", "holder", "profile"}
+    for stack in row["stacks"]:
+        assert STACK <= set(stack)
+        assert all(FRAME <= set(frame) for frame in stack["frames"])
+        assert all(re.fullmatch("0x[0-9a-f]+", frame["offset"]) for frame in stack["frames"])
+    assert CHAIN <= set(last["chains"][0])
+    assert {"pid", "tid", "comm", "state"} <= set(last["chains"][0]["root"])
+    assert {"pid", "tid", "comm", "state", "lock"} <= set(last["chains"][0]["path"][0])
+    assert last["chains"][0]["root"]["tid"] == contended.truth["holder_tid"]
+    assert sorted(thread["tid"] for thread in last["threads"]) == sorted(
+        int(tid) for tid in os.listdir(f"/proc/{contended.pid}/task")
+    )
+    assert all(THREAD <= set(thread) for thread in last["threads"])
+    waiter = next(t for t in last["threads"] if t["tid"] == contended.truth["waiter_tids"][0])
+    assert waiter["lock"] == row["id"] and waiter["state"] == "lock"
+
+
+def test_json_without_stacks(contended, run_json):
+    last = run_json("-p", contended.pid, "-n", 2, "-d", 0.3, "--stacks", "off")[-1]
+    assert row_at(last, contended.truth["address"])["stacks"] is None
+    assert last["threads"] is None and last["self"]["stops"] == 0
+
+
+def test_text_with_all_stacks(contended, run_text):
+    text = run_text("-b", "-p", contended.pid, "-n", 2, "-d", 1, "--stacks", "all").stdout.decode()
+    last = text[text.rindex("lock-top  ") :]
+    for tid in os.listdir(f"/proc/{contended.pid}/task"):
+        assert re.search(rf"^{tid} \S+ \S+.*\n  #0  ", last, re.M), last
+    assert re.search(r"^  #\d+ +\S*pthread_mutex_lock\+0x[0-9a-f]+  libc", last, re.M), last
+    assert "Waiters by stack" in last and "Stack of the holder" in last
+
+
+def test_names_that_the_user_gives(contended, run_json, tmp_path):
+    file = tmp_path / "names"
+    file.write_text(f"# by address\n{contended.truth['address']} the big lock\n", encoding="utf-8")
+    last = run_json("-p", contended.pid, "-n", 2, "-d", 0.5, "--names", file)[-1]
+    assert row_at(last, contended.truth["address"])["name"] == "the big lock"
 
 
 def test_json_figures_are_in_their_ranges(contended, run_json):
@@ -118,7 +166,7 @@ def test_batch_text(contended, run_text):
     assert len(refreshes) == 3
     assert all(f"mutex_normal[{contended.pid}]" in line for line in refreshes)
     assert all("7 threads" in line for line in refreshes)
-    rows = [line for line in text.splitlines() if contended.truth["address"] in line]
+    rows = [line for line in text.splitlines() if f" {contended.truth['holder_tid']} sleep" in line]
     assert rows, text
     last = [row for row in rows if row.split()[0] == "5"]
     assert last, rows

@@ -73,6 +73,16 @@ def test_bash_values():
     assert complete("--columns", "=", "sha") == ["share"]
     assert "wait" in complete("--columns", "=")
     assert complete("-d", "") == []
+    assert complete("--stacks", "") == ["off", "auto", "all"]
+    assert complete("--stop", "=", "ne") == ["never", "needed"]
+
+
+def test_bash_files(tmp_path):
+    (tmp_path / "my locks.txt").touch()
+    (tmp_path / "$(touch x)").touch()
+    assert complete("--names", "my", cwd=str(tmp_path)) == ["my locks.txt"]
+    assert complete("--signatures", "=", "$", cwd=str(tmp_path)) == ["$(touch x)"]
+    assert not (tmp_path / "x").exists()
 
 
 def test_bash_command_behind_dashes():

@@ -102,6 +102,10 @@ def test_no_such_command(run_text):
         ["-p", "1", "--rate", "0"],
         ["-p", "1", "--rate", "1001"],
         ["-p", "1", "--budget", "0"],
+        ["-p", "1", "--stacks", "some"],
+        ["-p", "1", "--stop", "always"],
+        ["-p", "1", "--names", "/nonexistent/names"],
+        ["-p", "1", "--signatures", "/nonexistent/signatures"],
         ["-p", "1", "-o", "nosuch"],
         ["-p", "1", "--no-such-option"],
         ["-p", "1", "-Z"],
@@ -116,6 +120,16 @@ def test_wrong_command_line(run_text, args):
     wrong = args[-1] if len(args) > 1 else ""
     if wrong and not wrong.startswith("-"):
         assert wrong in text, text
+
+
+@pytest.mark.parametrize("option, line", [("--names", "nameless"), ("--signatures", "maybe f")])
+def test_wrong_line_of_a_file_is_named(run_text, tmp_path, option, line):
+    """Before anything is started: the command would leave a mark."""
+    file, mark = tmp_path / "file", tmp_path / "mark"
+    file.write_text(f"# a comment\n\n{line}\n", encoding="utf-8")
+    text = message(run_text(option, file, "--", "touch", mark, status=(2,)))
+    assert option in text and str(file) in text and "line 3" in text
+    assert not mark.exists()
 
 
 def test_unknown_option_is_named(run_text):

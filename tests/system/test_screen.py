@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(not tmuxscreen.available(), reason="tmux is not 
 
 MARK = "MARK-BEFORE"
 EMPTY = "no lock is waited for"
+BLOCKS = "\u2581\u2582\u2583\u2584\u2588"
 TGKILL = {"x86_64": 234, "aarch64": 131, "i686": 270}
 
 
@@ -184,13 +185,71 @@ def test_detail_page(terminal, screen, key):
     truth = screen("mutex_normal").truth
     terminal.wait(lambda s: row_of(s, truth["holder_tid"]), 30)
     terminal.keys("Enter")
-    text = terminal.wait(lambda s: "Holder" in s and "Waiters" in s)
+    text = terminal.wait(lambda s: "Holder" in s and "waiters " in s)
     assert truth["address"] in text
     assert str(truth["holder_tid"]) in text and "confirmed" in text
-    terminal.wait(lambda s: any(block in s for block in "\u2581\u2582\u2583\u2584\u2588"), 30)
     terminal.keys("G")
     terminal.wait(lambda s: all(str(tid) in s for tid in truth["waiter_tids"]))
+    # The plot comes with the first whole second, and makes the page longer.
+    terminal.wait(lambda s: terminal.keys("G") or any(block in s for block in BLOCKS), 30)
     terminal.keys(key)
+    terminal.wait(is_up)
+
+
+def all_pages(terminal):
+    """Everything on the page that is open, from its top to its end."""
+    terminal.keys("g")
+    seen = [terminal.capture()]
+    while True:
+        terminal.keys("PgDn")
+        time.sleep(0.2)
+        if (now := terminal.capture()) == seen[-1]:
+            return "\n".join(seen)
+        seen.append(now)
+
+
+def test_stacks_on_the_page_of_a_lock(terminal, screen):
+    truth = screen("mutex_normal").truth
+    terminal.wait(lambda s: row_of(s, truth["holder_tid"]), 30)
+    terminal.keys("Enter")
+    terminal.wait(lambda s: "Stack of the holder" in s, 30)
+    terminal.keys("p")  # hold it still, to read all of it
+    text = all_pages(terminal)
+    assert "Waiters by stack" in text and f"thread {truth['holder_tid']}" in text
+    assert re.search(r"#\d+ +\S*pthread_mutex_lock\+0x", text), text
+    assert re.search(r"5 threads, such as \d+", text), text
+    assert re.search(r"\d+ % (sleep|sync|pipe|net|other|lock)", text), text
+
+
+def test_no_stacks_when_they_are_off(terminal, screen):
+    truth = screen("mutex_normal", "--stacks", "off").truth
+    terminal.wait(lambda s: row_of(s, truth["holder_tid"]), 30)
+    terminal.keys("Enter")
+    terminal.wait(lambda s: "--stacks off" in s)
+
+
+@pytest.mark.parametrize("key", ["F4", "c"])
+def test_chains(terminal, screen, key):
+    load = screen("abba")
+    terminal.keys(key)
+    text = terminal.wait(lambda s: "waits for mutex" in s, 30)
+    assert "DEADLOCK 2 threads" in text
+    assert len(re.findall(r"^ +\S+ \d+ lock  waits for mutex", text, re.M)) == 2, text
+    assert re.search(r"\x1b\[[0-9;]*31m", terminal.tmux("capture-pane", "-p", "-e"))
+    terminal.keys("Down", "Enter")
+    address = re.search(r"address +(0x[0-9a-f]+)", terminal.wait(lambda s: "address" in s)).group(1)
+    assert address in str(load.truth)
+    terminal.keys("Escape")
+    terminal.wait(lambda s: "waits for mutex" in s)
+    terminal.keys(key)
+    terminal.wait(is_up)
+
+
+def test_no_chains(terminal, screen):
+    screen("idle_pool")
+    terminal.keys("c")
+    terminal.wait(lambda s: "no thread is known to wait for another" in s)
+    terminal.keys("Enter", "Escape")
     terminal.wait(is_up)
 
 
@@ -201,7 +260,7 @@ def test_ascii(terminal, screen, setting):
     truth = screen("mutex_normal", *options, **env).truth
     assert terminal.wait(lambda s: row_of(s, truth["holder_tid"]), 30).isascii()
     terminal.keys("Enter")
-    assert terminal.wait(lambda s: "Holder" in s and "Waiters" in s).isascii()
+    assert terminal.wait(lambda s: "Holder" in s and "waiters " in s).isascii()
 
 
 def test_colours_only_when_wanted(terminal, screen):
@@ -217,7 +276,7 @@ def test_hostile_names_do_not_reach_the_terminal(terminal, screen):
     screen("hostile_names")
     terminal.wait(lambda s: rows(s), 30)
     terminal.keys("Enter")
-    terminal.wait(lambda s: "Waiters" in s)
+    terminal.wait(lambda s: "waiters " in s)
     raw = terminal.tmux("capture-pane", "-p", "-e")
     assert not re.search(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]", raw)
     assert terminal.lines()[23].startswith("F1Help")
