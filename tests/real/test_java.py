@@ -2,7 +2,7 @@
 
 import pytest
 
-from promises import check_calm, check_parked, comms_of, threads_of
+from promises import check_calm, check_monitor, check_parked, comms_of, threads_of, waited_now
 
 
 @pytest.fixture(scope="module")
@@ -14,10 +14,10 @@ def classes(find, run, programs, tmp_path_factory):
 
 @pytest.fixture
 def jvm(find, program, classes):
-    def start(blocked, idle):
+    def start(blocked, idle, parked=0):
         # A heap of fixed size, and no file in /tmp that a killed JVM would leave.
         options = ["-Xmx64m", "-Xms64m", "-XX:-UsePerfData"]
-        return program([find("java"), *options, "-cp", classes, "Contended", blocked, idle])
+        return program([find("java"), *options, "-cp", classes, "Contended", blocked, idle, parked])
 
     return start
 
@@ -43,10 +43,28 @@ def test_contended_monitor(jvm, observe):
     blocked = named(comms, "blocked-")
     assert len(blocked) == 6
     snapshots = observe(target.pid)
-    check_parked(snapshots, blocked + named(comms, "idle-"))
+    row = check_monitor(snapshots, blocked)
+    check_parked(snapshots, named(comms, "idle-"))
+    assert len(waited_now(snapshots[-1], "lock")) == 1
+    # The JVM knows what is not to be seen from outside: whose monitor it is.
+    assert "jcmd" in f"{snapshots[-1]['verdict']} {row['holders'][0]['detail']}"
     for snapshot in snapshots:
         (process,) = snapshot["processes"]
         assert abs(process["threads"] - threads_of(target.pid)) <= 2  # the compiler's come and go
+    target.send("release")
+    assert target.read_truth() == {"got": 6}
+
+
+def test_parked_threads(jvm, observe):
+    """Whether a parked thread wants a lock or work is known to the JVM only."""
+    target = jvm(0, 4, 6)
+    comms = comms_of(target.pid)
+    parked = named(comms, "parked-")
+    assert len(parked) == 6
+    snapshots = observe(target.pid)
+    check_parked(snapshots, parked + named(comms, "idle-"))
+    for snapshot in snapshots:
+        check_calm(snapshot)
     target.send("release")
     assert target.read_truth() == {"got": 6}
 

@@ -9,14 +9,14 @@ from promises import (
     Guard,
     check_always,
     check_idle,
-    check_parked,
+    check_monitor,
     process_of,
     status_of,
     wait_until,
     waited_now,
 )
 
-ROW_WAITERS = 6
+ROW_WAITERS = 31
 
 
 def own_temporary(path):
@@ -156,7 +156,9 @@ def test_waiters_for_a_row_lock(mariadb, session, serve, observe):
     wait_until(lambda: query(waits).split()[-1] == str(ROW_WAITERS), "the row lock's waiters")
     tids = query("SELECT TID FROM information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE%'")
     assert len(tids.split()) == ROW_WAITERS
-    check_parked(observe(mariadb.pid), map(int, tids.split()))
+    snapshots = observe(mariadb.pid, n=4)
+    check_monitor(snapshots, list(map(int, tids.split())))
+    assert [row["kind"] for row in waited_now(snapshots[-1], "lock")] == ["monitor"]
 
     assert session.say("COMMIT; SELECT 'done';") == "done"
     for waiter in waiters:
@@ -177,7 +179,7 @@ def test_waiters_for_a_user_lock(mariadb, session, serve, observe):
         "the user lock's waiters",
     )
     tids = query("SELECT TID FROM information_schema.PROCESSLIST WHERE STATE = 'User lock'")
-    check_parked(observe(mariadb.pid), map(int, tids.split()))
+    check_monitor(observe(mariadb.pid), list(map(int, tids.split())), "MDL_wait::timed_wait")
     assert session.say("SELECT RELEASE_LOCK('lock-top');") == "1"
     for waiter in waiters:
         assert waiter.process.wait(30) == 0

@@ -26,10 +26,11 @@ def test_fight_for_the_interpreter(script, observe):
     target = script("gil", 4)
     for snapshot in observe(target.pid)[1:]:
         states = process_of(snapshot, target.pid)["states"]
-        # One computes; the others wait for it, which is not told from idling without stacks.
-        assert states["running"] + states["runq"] == pytest.approx(1, abs=0.7)
-        assert states["sync"] == pytest.approx(3, abs=0.7)
-        check_calm(snapshot)
+        # One computes; the others wait for it, or for a CPU where others have these.
+        active = states["running"] + states["runq"]
+        assert active > 0.3 and states["sync"] > 0.3, states
+        assert active + states["sync"] + states["lock"] == pytest.approx(4, abs=0.2)
+        assert snapshot["verdict"].startswith("no contention"), snapshot["verdict"]
     target.send("release")
     assert target.read_truth() == {"gone": 4}
 

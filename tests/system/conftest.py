@@ -3,12 +3,14 @@
 LOCK_TOP            the program (default build/lock-top)
 LOCK_TOP_WORKLOADS  directory of the workload programs (default build/workloads)
 LOCK_TOP_SAN        set: the program is a sanitizer build, whose speed and size say nothing
+CC, CXX             compilers for workloads that a test builds in a way of its own
 """
 
 import json
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -19,6 +21,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK_TOP = Path(os.environ.get("LOCK_TOP", ROOT / "build" / "lock-top")).absolute()
+SOURCES = ROOT / "tests" / "workloads"
 WORKLOADS = Path(os.environ.get("LOCK_TOP_WORKLOADS", ROOT / "build" / "workloads")).absolute()
 SANITIZED = bool(os.environ.get("LOCK_TOP_SAN"))
 
@@ -58,6 +61,32 @@ def read_line(stream, timeout):
             break
         line += byte
     return line
+
+
+class Lines:
+    """The lines of a binary pipe, read in big pieces: those of --stacks all are long."""
+
+    def __init__(self, stream):
+        self.fd = stream.fileno()
+        self.buffer = bytearray()
+
+    def next(self, timeout):
+        """One line, or what came before the pipe ended or time was up."""
+        end = time.monotonic() + timeout
+        seen = 0
+        while (at := self.buffer.find(b"\n", seen)) < 0:
+            seen = len(self.buffer)
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.fd], [], [], left)[0]:
+                return b""
+            piece = os.read(self.fd, 1 << 16)
+            if not piece:
+                break
+            self.buffer += piece
+        length = at + 1 if at >= 0 else len(self.buffer)
+        line = bytes(self.buffer[:length])
+        del self.buffer[:length]
+        return line
 
 
 class Workload:
@@ -150,6 +179,103 @@ def workload():
         one.end()
 
 
+def compiled(source, path, *flags, compiler=None):
+    """Builds tests/workloads/SOURCE at PATH; skips the test where the compiler cannot."""
+    cxx = str(source).endswith(".cc")
+    compiler = compiler or os.environ.get("CXX" if cxx else "CC") or ("g++" if cxx else "gcc")
+    if not shutil.which(compiler.split()[0]):
+        pytest.skip(f"{compiler} is not installed")
+    standard = [] if cxx else ["-std=gnu11", "-D_GNU_SOURCE"]
+    command = [*compiler.split(), *standard, "-pthread", "-o", path, SOURCES / source, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"{compiler} cannot build {source} {' '.join(flags)}: {done.stderr[:300]}")
+    return path
+
+
+@pytest.fixture(scope="session", name="compile")
+def compile_fixture(tmp_path_factory):
+    """compile(SOURCE, FLAG...) builds a workload, once for all tests, and returns its path."""
+    built = {}
+
+    def build(source, *flags, compiler=None, name=None):
+        key = (str(source), flags, compiler, name)
+        if key not in built:
+            path = tmp_path_factory.mktemp("built") / (name or Path(source).stem)
+            built[key] = compiled(source, path, *flags, compiler=compiler)
+        return built[key]
+
+    return build
+
+
+class Observation:
+    """A situation under lock-top, begun early and looked at when its turn comes.
+
+    make() starts the workload; AFTER, with the workload, is done when the situation stands."""
+
+    def __init__(self, make, *options, after=None):
+        self.options = options
+        self.after = after
+        self.load = self.watcher = self.outcome = None
+        try:
+            self.load = make()
+        except BaseException as outcome:  # pytest's own skip and failure: told by the test
+            self.outcome = outcome
+
+    def watch(self, lock_top):
+        if self.outcome:
+            return
+        try:
+            self.load.start()
+            if self.after:
+                self.after(self.load)
+            command = [lock_top, "-p", str(self.load.truth["pid"]), "-b", "--json"]
+            self.watcher = Watcher([*command, *map(str, self.options)])
+        except BaseException as outcome:
+            self.outcome = outcome
+
+    def collect(self, timeout=PATIENCE):
+        if self.outcome or not self.watcher:
+            return
+        try:
+            self.watcher.rest(timeout)
+        except BaseException as outcome:
+            self.outcome = outcome
+
+    def close(self):
+        if self.watcher:
+            self.watcher.close()
+        if self.load:
+            self.load.end()
+
+    def result(self):
+        """(truth, snapshots); skips or fails here where the situation could not be made."""
+        if self.outcome:
+            raise self.outcome
+        return self.load.truth, self.watcher.snapshots
+
+
+def observe_all(lock_top, situations, at_once=6):
+    """Observes SITUATIONS, {key: function that returns an Observation}, some beside each other
+    for the sake of time. Yields {key: Observation}, once."""
+    seen = {}
+    keys = list(situations)
+    try:
+        for first in range(0, len(keys), at_once):
+            batch = keys[first : first + at_once]
+            for key in batch:
+                seen[key] = situations[key]()
+            for key in batch:
+                seen[key].watch(lock_top)
+            for key in batch:
+                seen[key].collect()
+                seen[key].close()
+        yield seen
+    finally:
+        for one in seen.values():
+            one.close()
+
+
 def environment(**changes):
     """The environment for lock-top: ours with changes; None removes a variable."""
     env = {**os.environ, "NO_COLOR": "1"}
@@ -178,11 +304,12 @@ class Watcher:
             **popen,
         )
         self.pid = self.process.pid
+        self.lines = Lines(self.process.stdout)
         self.snapshots = []
 
     def next(self, timeout=PATIENCE):
         """The next snapshot, or None when there are no more."""
-        line = read_line(self.process.stdout, timeout)
+        line = self.lines.next(timeout)
         if not line.endswith(b"\n"):
             return None
         self.snapshots.append(json.loads(line.decode()))
@@ -218,7 +345,7 @@ class Watcher:
         """Ends it as Ctrl-C does; it must end well."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        while read_line(self.process.stdout, PATIENCE):
+        while self.lines.next(PATIENCE):
             pass
         self.finish(status=(0, 130, -signal.SIGINT))
 
@@ -344,3 +471,35 @@ def check_no_holder(row):
     assert holder["pid"] is None, holder
     assert holder["confidence"] == "unknown", holder
     assert "not recorded" in holder["detail"], holder
+
+
+def lock_by_id(snapshot, lock_id):
+    (row,) = [row for row in snapshot["locks"] if row["id"] == lock_id]
+    return row
+
+
+def stacks_of(row, role="waiter"):
+    return [stack for stack in row["stacks"] or [] if stack["role"] == role]
+
+
+def names_of(stack):
+    """The functions of a stack, innermost first; None where one has no name."""
+    return [frame["name"] for frame in stack["frames"]]
+
+
+def thread_of(snapshot, tid):
+    (thread,) = [thread for thread in snapshot["threads"] if thread["tid"] == tid]
+    return thread
+
+
+def stands_in(part, whole):
+    """PART is a run of consecutive elements of WHOLE."""
+    return any(whole[i : i + len(part)] == part for i in range(len(whole)))
+
+
+def path_tids(chain):
+    return [link["tid"] for link in chain["path"]]
+
+
+def cycles_of(snapshot):
+    return [chain for chain in snapshot["chains"] if chain["cycle"]]

@@ -1,24 +1,19 @@
 """Every kind of lock, with 5 waiters that stay: what lock-top says against what is true."""
 
-import os
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from conftest import (
     PATIENCE,
-    Watcher,
+    Observation,
     check_holder,
     check_no_holder,
+    compiled,
     locks_of_class,
     new_workload,
+    observe_all,
     process_of,
     rows_at,
 )
-
-SOURCES = Path(__file__).resolve().parents[1] / "workloads"
 
 # Workload and arguments; "-m32" asks for an i386 build of it.
 SITUATIONS = [
@@ -67,90 +62,35 @@ ALSO = {
     "loader": {"libc"},  # a real mutex, but the C library's own
 }
 
-AT_ONCE = 6  # lock-tops that run beside each other, for the sake of time
-
 
 def build_32bit(name, tmp):
     """Builds a workload as an i386 program; skips where the compiler cannot."""
-    out = tmp / f"{name}-32"
-    flags = ["-m32", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-pthread"]
-    compiler = os.environ.get("CC", "gcc")
-    if not shutil.which(compiler):
-        pytest.skip(f"{compiler} is not installed")
-    built = subprocess.run(
-        [compiler, *flags, "-o", out, SOURCES / f"{name}.c"], capture_output=True, check=False
-    )
-    if built.returncode != 0:
-        pytest.skip(f"{compiler} -m32 does not work here")
-    return out
+    return compiled(f"{name}.c", tmp / f"{name}-32", "-m32", "-O2")
 
 
-class Observation:
-    """One situation under lock-top, started early and looked at when its turn comes."""
+def situation_of(words, tmp):
+    """A function that begins to observe it."""
+    name, *args = words.split()
 
-    def __init__(self, words, tmp):
-        name, *args = words.split()
-        self.load = self.watcher = self.outcome = None
-        try:
-            if args == ["-m32"]:
-                name, args = build_32bit(name, tmp), []
-            self.load = new_workload(name, *args)
-        except BaseException as outcome:  # pytest's own skip and failure: told by the test
-            self.outcome = outcome
+    def make():
+        if args == ["-m32"]:
+            return new_workload(build_32bit(name, tmp))
+        return new_workload(name, *args)
 
-    def watch(self, lock_top):
-        if self.outcome:
-            return
-        try:
-            self.load.start()
-            command = [lock_top, "-p", str(self.load.pid)]
-            self.watcher = Watcher([*command, "-b", "--json", "-n", "3", "-d", "1"])
-        except BaseException as outcome:
-            self.outcome = outcome
-
-    def collect(self):
-        if self.outcome or not self.watcher:
-            return
-        try:
-            self.watcher.rest(PATIENCE)
-        except BaseException as outcome:
-            self.outcome = outcome
-
-    def close(self):
-        if self.watcher:
-            self.watcher.close()
-        if self.load:
-            self.load.end()
+    return lambda: Observation(make, "-n", 3, "-d", 1)
 
 
 @pytest.fixture(scope="module")
 def observations(lock_top, tmp_path_factory):
     """Runs the situations in batches; gives {situation: Observation}."""
     tmp = tmp_path_factory.mktemp("kinds")
-    seen = {}
-    try:
-        for first in range(0, len(SITUATIONS), AT_ONCE):
-            batch = SITUATIONS[first : first + AT_ONCE]
-            for words in batch:
-                seen[words] = Observation(words, tmp)
-            for words in batch:
-                seen[words].watch(lock_top)
-            for words in batch:
-                seen[words].collect()
-                seen[words].close()
-        yield seen
-    finally:
-        for one in seen.values():
-            one.close()
+    yield from observe_all(lock_top, {words: situation_of(words, tmp) for words in SITUATIONS})
 
 
 @pytest.fixture(params=SITUATIONS)
 def situation(request, observations):
     """(situation, truth, snapshots); skipped or failed here where it could not be made."""
-    seen = observations[request.param]
-    if seen.outcome:
-        raise seen.outcome
-    return request.param, seen.load.truth, seen.watcher.snapshots
+    return request.param, *observations[request.param].result()
 
 
 def rows_of(truth, snapshot):

@@ -32,6 +32,7 @@ struct wl_scene {
     bool own_objects;             /* as above, the address being what each hands to the kernel */
     void (*background)(void);     /* runs beside, from when the situation stands */
     bool (*command)(char *line);  /* false: not understood */
+    const char *more;             /* further JSON members, each with a comma before it */
 };
 
 /* Telling --------------------------------------------------------------------------------- */
@@ -46,7 +47,7 @@ __attribute__((format(printf, 1, 2))) static inline void wl_say(const char *fmt,
     va_end(ap);
     wl_check(len > 0, "vasprintf");
     for (int done = 0; done < len;) {
-        ssize_t n = write(STDOUT_FILENO, text + done, (size_t)(len - done));
+        ssize_t n = write(wl.out ? wl.out : STDOUT_FILENO, text + done, (size_t)(len - done));
         wl_check(n > 0 || errno == EINTR, "write");
         done += n > 0 ? (int)n : 0;
     }
@@ -148,8 +149,8 @@ static inline void wl_item_path(FILE *out, int i, const void *arg)
 static inline void wl_tell(const struct wl_scene *s, const struct wl_thread *waiters, int n,
                            const struct wl_thread *holder)
 {
-    static const char *const call[] = {"nanosleep", "read", "recvfrom", "openat"};
-    static const char *const state[] = {"sleep", "pipe", "net", "disk"};
+    static const char *const call[] = {"nanosleep", "read", "recvfrom", "openat", "write"};
+    static const char *const state[] = {"sleep", "pipe", "net", "disk", "pipe"};
     struct wl_scene_view view = {s, waiters};
     bool apart = s->own_objects || s->object;
     char *tids = wl_tids(waiters, n), *modes = wl_list(n, wl_item_mode, &view);
@@ -163,12 +164,12 @@ static inline void wl_tell(const struct wl_scene *s, const struct wl_thread *wai
     wl_say("{\"pid\":%d,\"kind\":\"%s\",\"class\":\"%s\",\"address\":%.*s,\"addresses\":%s,"
            "\"path\":%.*s,\"waiters\":%d,\"waiter_tids\":%s,\"modes\":%s,\"holder_tid\":%s,"
            "\"true_holder_tids\":%s,\"holder_call\":%s%s%s,\"holder_state\":%s%s%s,"
-           "\"threads\":%d}\n",
+           "\"threads\":%d%s}\n",
            getpid(), s->kind, s->class, (int)strcspn(addresses + 1, ",]"), addresses + 1, addresses,
            (int)strlen(path) - 2, path + 1, apart ? 1 : n, tids, modes, owner, holders,
            holder ? "\"" : "", holder ? call[s->rest] : "null", holder ? "\"" : "",
            holder ? "\"" : "", holder ? state[s->rest] : "null", holder ? "\"" : "",
-           wl_count_threads());
+           wl_count_threads(), s->more ? s->more : "");
     free(tids);
     free(modes);
     free(addresses);
