@@ -209,6 +209,15 @@ static const char *copy_string(struct arena *a, const char *s)
     return s ? arena_strdup(a, s) : NULL;
 }
 
+/* What a signal interrupted stands above the frame from which its handler returns. */
+static void name_trampolines(const struct stack *s, struct frame_fact *f)
+{
+    for (size_t k = 1; k < s->n; k++) {
+        if (s->exact[k] && !f[k - 1].n.name)
+            f[k - 1].n.name = "<signal handler called>";
+    }
+}
+
 static void name_frames(struct program *p, const struct stack *s, struct inspection *i)
 {
     struct frame_fact *f = arena_zalloc(&i->arena, s->n * sizeof(*f));
@@ -223,6 +232,7 @@ static void name_frames(struct program *p, const struct stack *s, struct inspect
         f[k].n.module = copy_string(&i->arena, f[k].n.module);
         f[k].n.file = copy_string(&i->arena, f[k].n.file);
     }
+    name_trampolines(s, f);
     i->stack.frames = f;
     i->stack.nframes = s->n;
     i->stack.end = s->end;

@@ -162,6 +162,8 @@ void model_apply_stack(struct model *m, const struct process_fact *p, struct thr
         refine(th->row, th, s);
     if (s->sig.role == SIG_LOCK && (!th->row || is_open(th->row)))
         join_site_row(m, p, th, s, KIND_MONITOR);
+    else if (s->sig.role == SIG_NONE && s->sig.label && th->row && is_open(th->row))
+        join_site_row(m, p, th, s, KIND_FUTEX);
     /* A server may park its workers on a lock that it holds itself. */
     else if (s->sig.role == SIG_IDLE && th->row && lock_kind_class(th->row->kind) == CLASS_LOCK)
         join_site_row(m, p, th, s, KIND_FUTEX);

@@ -171,7 +171,9 @@ static void insert_line(struct signatures *s, const struct user_line *line)
     row->role = line->role;
     row->any_call = true;
     row->reach = ANY;
-    row->label = labelled ? keep(s, line->label, line->label_len) : row->pattern.text;
+    row->label = labelled                ? keep(s, line->label, line->label_len)
+                 : row->role == SIG_NONE ? NULL
+                                         : row->pattern.text;
     row->rank = s->users++;
     insert(s, row);
 }
@@ -274,9 +276,28 @@ struct sig_match signatures_match(const struct signatures *s, const struct frame
 
     while (i < n && !(row = match_frame(s, &v, i)))
         i++;
-    bool counts = row && row->role != SIG_NONE &&
+    bool counts = row && (row->role != SIG_NONE || row->label) &&
                   !(row->role == SIG_LOCK && v.api.other_call && !row->any_call);
     if (!counts)
         return (struct sig_match){.role = SIG_NONE, .frame = n};
     return (struct sig_match){.role = row->role, .label = row->label, .frame = i};
+}
+
+const char *signature_who_tells(const char *label)
+{
+    static const struct {
+        const char *label, *hint;
+    } rows[] = {
+#define SIG(role, reach, module, function, label)
+#define TELL(label, hint) {label, hint},
+#include "signatures.def"
+#undef SIG
+#undef TELL
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        if (strcmp(rows[i].label, label) == 0)
+            return rows[i].hint;
+    }
+    return NULL;
 }

@@ -34,8 +34,9 @@ bool signatures_add(struct signatures *s, const char *text, char *err, size_t si
 
 struct sig_match {
     enum sig_role role;
-    const char *label; /* "InnoDB row lock"; NULL when NONE; lives as long as the table */
-    size_t frame;      /* that matched; N when NONE */
+    const char *label; /* "InnoDB row lock"; lives as long as the table. NULL when NONE, but for
+                          waits that are shown together though nothing can be told of them */
+    size_t frame;      /* that matched; N when NONE and no LABEL */
 };
 
 /*
@@ -48,6 +49,10 @@ struct sig_match {
  */
 struct sig_match signatures_match(const struct signatures *s, const struct frame_fact *frames,
                                   size_t n);
+
+/* Who knows what cannot be seen of the waits with LABEL ("jcmd PID Thread.print -l tells"), or
+ * NULL. */
+const char *signature_who_tells(const char *label);
 
 /*
  * What the C (or C++, Rust, Go) library's functions on the stack say, for a thread that waits on a

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "signature.h"
 #include "stacktab.h"
 
 const char *wording_lock(struct arena *a, const struct lock_row *r)
@@ -279,7 +280,10 @@ const char *wording_owner(struct arena *a, const struct proctab *procs, struct l
     case OWNER_THREAD:
         break;
     }
-    return r->kind == KIND_MONITOR || !layout_records_owner(r->kind, r->layout)
-               ? "not recorded by this lock"
-               : "not recorded at this moment";
+    if (r->kind != KIND_MONITOR)
+        return layout_records_owner(r->kind, r->layout) ? "not recorded at this moment"
+                                                        : "not recorded by this lock";
+    const char *hint = r->name ? signature_who_tells(r->name) : NULL;
+    return hint ? arena_printf(a, "not recorded by this lock; %s", hint)
+                : "not recorded by this lock";
 }

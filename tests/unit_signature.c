@@ -358,7 +358,7 @@ static void check_sig(const struct signatures *s, struct stack_of_names st, enum
     struct sig_match m = signatures_match(s, st.f, st.n);
 
     assert_int_equal(m.role, role);
-    assert_int_equal(m.frame, role == SIG_NONE ? st.n : frame);
+    assert_int_equal(m.frame, role == SIG_NONE && !label ? st.n : frame);
     if (label)
         assert_string_equal(m.label, label);
     else
@@ -419,7 +419,7 @@ static void test_jvm(void **state)
                     "JVM_MonitorWait@libjvm.so"),
               SIG_NONE, NULL, 0);
     check_sig(s, STACK(COND_WAIT, "Parker::park(bool, long)@libjvm.so", "Unsafe_Park@libjvm.so"),
-              SIG_NONE, NULL, 0);
+              SIG_NONE, "parked Java threads", 2);
     check_sig(s,
               STACK(COND_WAIT, "os::PlatformEvent::park()@libjvm.so",
                     "ObjectMonitor::wait(long, bool, JavaThread*)@libjvm.so",
@@ -557,6 +557,13 @@ static void test_long_names(void **state)
 
 /* Lines of the user's ------------------------------------------------------------------------- */
 
+static void test_who_tells(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(signature_who_tells("Java monitor"), "jcmd"));
+    assert_null(signature_who_tells("connection pool"));
+}
+
 static void test_user_signatures(void **state)
 {
     static const char text[] = "# ours\n"
@@ -687,6 +694,7 @@ int main(void)
         cmocka_unit_test(test_worker_loops),
         cmocka_unit_test(test_nothing_to_match),
         cmocka_unit_test(test_long_names),
+        cmocka_unit_test(test_who_tells),
         cmocka_unit_test(test_user_signatures),
         cmocka_unit_test(test_first_line_decides),
         cmocka_unit_test(test_bad_signatures),
