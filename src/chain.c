@@ -86,6 +86,10 @@ void chain_note(struct proctab *procs)
 #define UNCOUNTED_STANDS NSEC_PER_SEC
 #define UNCOUNTED_LOOKS  20
 
+/* Who was woken by its timeout looks asleep until it is put on a CPU, which on a busy machine takes
+ * longer than DEADLOCK_STANDS (seen at a load of 15, with a timeout of 2 ms). */
+#define TIMED_STANDS (2 * NSEC_PER_SEC)
+
 /*
  * Whether TH has waited behind the same thread all this time. Who has not run since has neither
  * taken nor let go of anything: where that holds for each thread of a cycle, one pair of reads in
@@ -100,7 +104,7 @@ static bool is_proved(const struct proctab *procs, const struct thread *th)
         return false;
     if (th->fact->runs == 0)
         return stood >= UNCOUNTED_STANDS && e->looks >= UNCOUNTED_LOOKS;
-    return stood >= DEADLOCK_STANDS && !th->fact->fresh;
+    return stood >= (th->fact->futex.timed ? TIMED_STANDS : DEADLOCK_STANDS) && !th->fact->fresh;
 }
 
 /* Kinds for which a thread that wants what it holds waits for ever; the others are granted again or

@@ -3,7 +3,8 @@
  *
  * Part of the model. A sweep is not one instant, so edges seen in one sweep may never have stood
  * together. A cycle is called a deadlock only when each of its edges has stood for 50 ms without
- * a break and without its thread running: then all of them stood at once.
+ * a break and without its thread running: then all of them stood at once. An edge that ends with a
+ * timeout must have stood for longer: it may have ended without its thread being put on a CPU.
  */
 #ifndef LT_CHAIN_H
 #define LT_CHAIN_H

@@ -25,6 +25,7 @@
 
 #define WORKER_STACK (256 * 1024)
 #define LATE_MAX     4 /* stops waited for beyond the deadline; then no other is asked for */
+#define WORKERS_KEPT 8
 #define LOOKS        6
 #define LOOKS_APART  (20 * NSEC_PER_USEC)
 #define MET_PAUSE    (60 * NSEC_PER_SEC) /* of a thread met in a transfer */
@@ -120,6 +121,7 @@ struct attempt {
     bool asked, stopped; /* the thread was asked to stop; it did */
     bool repaired, cut_short, met;
     pthread_t worker;
+    pid_t worker_tid;
     pthread_mutex_t mutex;
     pthread_cond_t ended;
     bool done;          /* under MUTEX */
@@ -312,6 +314,7 @@ static void *attempt_main(void *arg)
 {
     struct attempt *a = arg;
 
+    a->worker_tid = (pid_t)syscall(SYS_gettid);
     block_signals();
     setpriority(PRIO_PROCESS, 0, -20); /* of this thread alone; where real-time is not to be had */
     attempt(a);
@@ -391,6 +394,8 @@ struct tracer {
     struct tracer_stats stats;
     struct tracer_budget *budget;
     struct attempt *late[LATE_MAX]; /* of threads that have not stopped yet; NULL: none */
+    pid_t workers[WORKERS_KEPT];    /* the last that ended, a ring */
+    size_t next_worker;
 };
 
 static void spare_if_met(struct tracer *t, const struct attempt *a)
@@ -418,8 +423,20 @@ static void account_stop(struct tracer *t, const struct attempt *a)
 static void attempt_end(struct tracer *t, struct attempt *a)
 {
     pthread_join(a->worker, NULL);
+    t->workers[t->next_worker] = a->worker_tid;
+    t->next_worker = (t->next_worker + 1) % WORKERS_KEPT;
     account_stop(t, a);
     attempt_free(a);
+}
+
+/* A thread counts as ended a moment before the kernel lets go of what it traced. */
+static bool was_ours(const struct tracer *t, pid_t tracer)
+{
+    size_t i = 0;
+
+    while (i < WORKERS_KEPT && t->workers[i] != tracer)
+        i++;
+    return i < WORKERS_KEPT;
 }
 
 /* A place for one more, once those that are over are gone. NULL: none is free, or TID has one. */
@@ -547,6 +564,8 @@ enum tracer_result tracer_look(struct tracer *t, int dirfd, pid_t tid, struct tr
 {
     *out = (struct tracer_look){0};
     enum tracer_result r = look(t, dirfd, tid, out);
+    if (r == TRACER_TRACED && was_ours(t, out->tracer_pid))
+        r = TRACER_NOT_NOW;
     t->stats.timeouts += r == TRACER_TIMEOUT;
     t->stats.refused += r == TRACER_UNSAFE || r == TRACER_NOT_NOW;
     return r;

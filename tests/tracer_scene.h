@@ -74,13 +74,13 @@ static inline enum tracer_result look_at(struct scene *s, pid_t tid)
     return tracer_look(s->tracer, s->dirfd, tid, s->look);
 }
 
-/* A thread that computes may be found in a page fault, or on its way out of one. */
+/* A thread that computes may be found in a page fault, or not yet let go of by the last look. */
 static inline void look_at_running(struct scene *s, pid_t tid)
 {
     nsec_t end = clock_mono() + PATIENCE;
     enum tracer_result r;
 
-    while ((r = look_at(s, tid)) == TRACER_UNSAFE && clock_mono() < end)
+    while (((r = look_at(s, tid)) == TRACER_UNSAFE || r == TRACER_NOT_NOW) && clock_mono() < end)
         nap();
     if (r != TRACER_OK)
         fail_msg("thread %d: %s", tid, tracer_result_text(r));

@@ -101,7 +101,7 @@ def test_killed_again_and_again(workload, lock_top, run_json):
         if n % 2:
             time.sleep(chance.uniform(0.02, 0.3))
         else:
-            held += attached.wait(2.0)
+            held += attached.wait(0.8)
         watcher.send_signal(signal.SIGKILL)
         watcher.wait()
         check_all_free(target.pid)
