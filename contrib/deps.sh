@@ -127,8 +127,9 @@ probe() {
 probe_test() {
     need cmocka library cmocka
     need python have python3
-    need pytest module pytest pyte
+    need pytest module pytest pyte xdist
     need tmux have tmux
+    need gdb have gdb
     need procps have pgrep
     need clang have clang
     need sanitizers runtime asan ubsan tsan
@@ -180,7 +181,7 @@ packages() {
     kernel-headers) row   linux-libc-dev                   kernel-headers      linux-api-headers  linux-headers ;;
     cmocka)         row   libcmocka-dev                    libcmocka-devel     cmocka             cmocka-dev ;;
     python)         row   python3                          python3             python             python3 ;;
-    pytest)         row   'python3-pytest python3-pyte'    'python3-pytest python3-pyte' 'python-pytest python-pyte' 'py3-pytest py3-pyte' ;;
+    pytest)         row   'python3-pytest python3-pyte python3-pytest-xdist' 'python3-pytest python3-pyte python3-pytest-xdist' 'python-pytest python-pyte python-pytest-xdist' 'py3-pytest py3-pyte py3-pytest-xdist' ;;
     tmux)           row   tmux                             tmux                tmux               tmux ;;
     procps)         row   procps                           procps-ng           procps-ng          'procps-ng|procps' ;;
     clang)          row   clang                            clang               clang              clang ;;

@@ -27,8 +27,9 @@ stages=${STAGES:-build unit layers docs system real}
 
 asan_build=build/san-address-undefined
 tsan_build=build/san-thread
+tsan_units=(unit_monitor unit_inspector unit_netfile)
 unit_timeout=60
-pytest_timeout=${PYTEST_TIMEOUT:-420}
+pytest_timeout=${PYTEST_TIMEOUT:-900}
 
 # A mark in the environment of everything that the tests start: it finds what is left running.
 mark=LOCK_TOP_TEST_RUN=$$-$(date +%s)
@@ -153,7 +154,7 @@ build_all() {
     fi
     build "gcc, SAN=address,undefined" SAN=address,undefined all unit && have_asan=1
     if [ -e tests/unit_monitor.c ]; then
-        build "gcc, SAN=thread" SAN=thread "$tsan_build/tests/unit_monitor" && have_tsan=1
+        build "gcc, SAN=thread" SAN=thread "${tsan_units[@]/#/$tsan_build/tests/}" && have_tsan=1
     fi
 }
 
@@ -228,14 +229,15 @@ units() {
     done
 }
 
+# unit_tsan NAME
 unit_tsan() {
-    local prog=$tsan_build/tests/unit_monitor
+    local prog=$tsan_build/tests/$1
     if clean_env "$prog" </dev/null 2>&1 | grep -q 'unexpected memory mapping'; then
         # Too much address randomisation for this gcc's runtime.
         if setarch -R true 2>/dev/null; then
             unit " (tsan)" "$prog" setarch -R
         else
-            skip "unit_monitor (tsan): the sanitizer cannot place its memory here"
+            skip "$1 (tsan): the sanitizer cannot place its memory here"
         fi
     else
         unit " (tsan)" "$prog"
@@ -300,17 +302,39 @@ for reason in reasons:
 PY
 }
 
-# suite LABEL DIRECTORY BUILD [NAME=VALUE...] : one run of pytest.
+# Most tests wait for something to happen, so several files are run at once where pytest can; tests
+# of what is used of the machine ("alone") follow by themselves.
+parallel() {
+    "$python" -c 'import xdist' 2>/dev/null
+}
+
+# suite LABEL DIRECTORY BUILD [NAME=VALUE...] : runs the tests there.
 suite() {
+    if parallel; then
+        part "$@" -- -n $(($(nproc) + 1)) --dist loadfile -m 'not alone'
+        part "$@" -- -m alone
+    else
+        part "$@" --
+    fi
+}
+
+# part LABEL DIRECTORY BUILD [NAME=VALUE...] -- [OPTION...] : one run of pytest.
+part() {
     local label=$1 dir=$2 dest=$3 log=$tmp/pytest.log xml=$tmp/junit.xml counts rc ok bad left reason
+    local vars=()
     shift 3
+    while [ "$1" != -- ]; do
+        vars+=("$1")
+        shift
+    done
+    shift
     rm -f "$xml"
-    limited clean_env LOCK_TOP="$root/$dest/lock-top" LOCK_TOP_WORKLOADS="$root/build/workloads" "$@" \
-        timeout -k 10 "$pytest_timeout" "$python" -m pytest -p no:cacheprovider -v -ra --tb=short \
-        --durations=5 --junitxml="$xml" "$dir" </dev/null >"$log" 2>&1
+    limited clean_env LOCK_TOP="$root/$dest/lock-top" LOCK_TOP_WORKLOADS="$root/build/workloads" \
+        "${vars[@]}" timeout -k 10 "$pytest_timeout" "$python" -m pytest -p no:cacheprovider -v -ra \
+        --tb=short --durations=5 --junitxml="$xml" "$@" "$dir" </dev/null >"$log" 2>&1
     rc=$?
-    if [ "$rc" -eq 5 ]; then # no tests there
-        fail "$label: no test found in $dir" "$log"
+    if [ "$rc" -eq 5 ]; then # no such tests there
+        [ "${1:-}" = -m ] || fail "$label: no test found in $dir" "$log"
         return
     fi
     if ! counts=$(junit_counts "$xml" 2>/dev/null); then
@@ -321,7 +345,7 @@ suite() {
         fi
         return
     fi
-    sed -i '/ PASSED  *\[/d' "$log"
+    sed -i '/ PASSED /d' "$log"
     read -r ok bad <<<"$counts"
     pass "$ok"
     while IFS= read -r reason; do
@@ -376,9 +400,11 @@ if wanted unit; then
         units "$asan_build" " (asan)"
     fi
     stage_end
-    if [ "$have_tsan" -eq 1 ] && [ -x "$tsan_build/tests/unit_monitor" ]; then
-        stage_begin "unit test of the thread hand-over, thread sanitizer"
-        unit_tsan
+    if [ "$have_tsan" -eq 1 ]; then
+        stage_begin "unit tests where threads meet, thread sanitizer"
+        for name in "${tsan_units[@]}"; do
+            unit_tsan "$name"
+        done
         stage_end
     fi
 fi

@@ -100,9 +100,7 @@ static void test_hangs(void **state UNUSED)
     while (count_open() != before && clock_mono() < end)
         usleep(1000);
     assert_int_equal(count_open(), before);
-    close(gate[0]);
-    close(gate[1]);
-    close(root);
+    close(root); /* the gate stays open: the thread may not be quite done with it */
 }
 
 /* A file system whose server never answers; a process has a library from there. */

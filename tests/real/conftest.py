@@ -25,6 +25,8 @@ watch = system.watch
 run_json = system.run_json
 run_text = system.run_text
 
+pytest_configure = system.pytest_configure
+
 DEMANDED = os.environ.get("LOCK_TOP_REAL") == "1"
 PLACES = [
     *os.environ["PATH"].split(":"),

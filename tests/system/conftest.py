@@ -25,6 +25,12 @@ SOURCES = ROOT / "tests" / "workloads"
 WORKLOADS = Path(os.environ.get("LOCK_TOP_WORKLOADS", ROOT / "build" / "workloads")).absolute()
 SANITIZED = bool(os.environ.get("LOCK_TOP_SAN"))
 
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: of what is used of the machine: runs by itself")
+
+
 # Generous: a loaded machine must not fail a test that is about truth, not speed.
 PATIENCE = 30.0
 EXIT_SKIP = 77

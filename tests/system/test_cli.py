@@ -142,12 +142,14 @@ def test_refreshes_come_at_their_time(contended, run_json):
     assert all(b - a > 0.3 for a, b in zip(times, times[1:]))
 
 
+@pytest.mark.alone
 def test_rate_is_kept(contended, run_json):
     snapshots = run_json("-p", contended.pid, "-n", 3, "-d", 1, "--rate", 5)
     reached = [s["self"]["sweep_hz"] for s in snapshots[1:]]
     assert 2 < sum(reached) / len(reached) < 6.5  # sweeps come at random moments
 
 
+@pytest.mark.alone
 def test_busy_threads_are_running(workload, run_json):
     target = workload("hammer", "threads", 2, "hold", 200)
     last = run_json("-p", target.pid, "-n", 3, "-d", 0.5)[-1]

@@ -45,6 +45,7 @@ def test_idle_pool_is_one_quiet_line_of_text(idle, run_text):
 
 
 @plain_speed_only
+@pytest.mark.alone
 def test_2000_idle_threads_cost_little(workload, watch):
     target = workload("idle_pool", "cond", 2000, "sleep", 0, "net", 0)
     watcher = watch("-b", "-p", target.pid, "-n", 10, "-d", 1)
@@ -75,6 +76,7 @@ def test_first_refresh_of_2000_threads_within_a_second(workload, watch):
 
 
 @plain_speed_only
+@pytest.mark.alone
 def test_own_cost_is_told_truly(workload, watch):
     target = workload("idle_pool", "cond", 500, "sleep", 0, "net", 0)
     watcher = watch("-p", target.pid, "-n", 5, "-d", 1)
