@@ -16,4 +16,18 @@
 #define MIN(a, b)     ((a) < (b) ? (a) : (b))
 #define MAX(a, b)     ((a) > (b) ? (a) : (b))
 
+/* How many of the indexes I below N make COND true, which holds for the first ones only. */
+#define COUNT_FIRST(n, i, cond)                                                                    \
+    __extension__({                                                                                \
+        size_t lo_ = 0, hi_ = (n);                                                                 \
+        while (lo_ < hi_) {                                                                        \
+            size_t i = lo_ + (hi_ - lo_) / 2;                                                      \
+            if (cond)                                                                              \
+                lo_ = i + 1;                                                                       \
+            else                                                                                   \
+                hi_ = i;                                                                           \
+        }                                                                                          \
+        lo_;                                                                                       \
+    })
+
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compiler.h"
 #include "xalloc.h"
 
 /* How pointers are written (DW_EH_PE_...). */
@@ -162,20 +163,19 @@ struct eh_entry *ehframe_build(const unsigned char *ident, const uint8_t *sectio
     return b.entries;
 }
 
+static int32_t code_of(const uint8_t *table, size_t i)
+{
+    struct eh_entry e;
+
+    memcpy(&e, table + i * sizeof(e), sizeof(e));
+    return e.code;
+}
+
 bool ehframe_find(const uint8_t *table, size_t n, int64_t code, struct eh_entry *out)
 {
-    size_t lo = 0, hi = n;
+    size_t before = COUNT_FIRST(n, i, code_of(table, i) <= code);
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        memcpy(out, table + mid * sizeof(*out), sizeof(*out));
-        if (out->code <= code)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    if (lo == 0)
-        return false;
-    memcpy(out, table + (lo - 1) * sizeof(*out), sizeof(*out));
-    return true;
+    if (before > 0)
+        memcpy(out, table + (before - 1) * sizeof(*out), sizeof(*out));
+    return before > 0;
 }

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "compiler.h"
+
 enum {
     MAGIC_1_18 = 0xfffffff0,
     MAGIC_1_20 = 0xfffffff1,
@@ -44,22 +46,14 @@ static uint64_t header_word(const struct table *t, unsigned i)
  * begins. */
 static bool find_function(const struct table *t, uint64_t offset, uint64_t *about, uint32_t *start)
 {
-    uint64_t index = header_word(t, WORD_INDEX), lo = 0, hi = header_word(t, WORD_FUNCTIONS);
+    uint64_t index = header_word(t, WORD_INDEX), n = header_word(t, WORD_FUNCTIONS);
     uint32_t into, next;
 
-    if (index > t->len || hi > (t->len - index) / 8)
+    if (index > t->len || n > (t->len - index) / 8)
         return false;
-    while (lo < hi) {
-        uint64_t mid = lo + (hi - lo) / 2;
-        if (!read32(t, index + mid * 8, start))
-            return false;
-        if (*start <= offset)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    if (lo == 0 || !read32(t, index + (lo - 1) * 8, start) ||
-        !read32(t, index + (lo - 1) * 8 + 4, &into) || !read32(t, index + lo * 8, &next))
+    uint64_t before = COUNT_FIRST(n, i, read32(t, index + i * 8, start) && *start <= offset);
+    if (before == 0 || !read32(t, index + (before - 1) * 8, start) ||
+        !read32(t, index + (before - 1) * 8 + 4, &into) || !read32(t, index + before * 8, &next))
         return false;
     *about = index + into;
     return offset < next; /* behind the last one stands the end */

@@ -1,11 +1,12 @@
 /*
  * module.h - the files a process runs from (program, libraries, vDSO), mapped here as well, so
- * that unwind tables, call sites and symbols are read without asking the target.
+ * that unwind tables, code and symbols are read without asking the target.
  *
  * A file is known by device, inode, size and time of change and is shared by all processes that
  * map it. It is opened through the process (/proc/PID/root, /proc/PID/map_files, /proc/PID/exe),
- * so that containers and deleted files work; what cannot be opened is copied from the target's
- * memory. Not thread-safe: one thread uses a module set.
+ * so that containers and deleted files work; of what cannot be opened the code and what is not
+ * written to are copied from the target's memory, up to 64 MiB of one process. Not thread-safe:
+ * one thread uses a module set.
  */
 #ifndef LT_MODULE_H
 #define LT_MODULE_H
@@ -41,8 +42,10 @@ struct module {
     uint64_t entry;       /* where the program begins, 0: it is no program */
     const uint8_t *image; /* the file (mapped read-only, or copied) */
     size_t size;
-    bool copied; /* from memory: holds the loaded segments at their file offsets, no section
-                    headers */
+    /* From memory: IMAGE holds the loaded segments at their file offsets, no section headers.
+     * COPIED_BYTES were read; segments that were not have a FILESZ of 0. */
+    bool copied;
+    size_t copied_bytes;
     struct segment *segments;
     size_t nsegments;
     uint8_t build_id[BUILD_ID_MAX];
@@ -124,8 +127,13 @@ const void *space_at(const struct space *s, uint64_t addr, size_t len);
  * target. False when they cannot all be read. */
 bool space_read(const struct space *s, uint64_t addr, void *dst, size_t len);
 
-/* Opens PATH as the target sees it (below its root), for debug files and the like. Returns an fd
- * or -errno. */
-int space_open(const struct space *s, const char *path);
+/* Opens the regular file PATH as the target sees it (below its root), for debug files and the like.
+ * Returns an fd or -errno; -ETIMEDOUT when a file server does not answer, and then for all files
+ * until the next refresh. */
+int space_open(struct space *s, const char *path);
+
+/* The same of our own SPACE_DEBUG_DIR, within which PATH and its symbolic links stay. */
+#define SPACE_DEBUG_DIR "/usr/lib/debug"
+int space_open_debug(struct space *s, const char *path);
 
 #endif

@@ -1,5 +1,6 @@
 #include "module_load.h"
 
+#include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -8,9 +9,10 @@
 #include "compiler.h"
 #include "filemap.h"
 #include "hash.h"
+#include "symbol_elf.h"
 #include "xalloc.h"
 
-#define MAX_COPY  (256u << 20) /* of a file's segments out of a target's memory */
+#define MAX_IMAGE (1u << 30) /* address space for a copy of a file */
 #define COPY_ITEM 65536u
 
 /* What tells one state of a file from another. */
@@ -236,7 +238,7 @@ static size_t file_size_of(const struct module *m)
 
     for (size_t i = 0; i < m->nsegments; i++) {
         const struct segment *s = &m->segments[i];
-        if (s->offset > MAX_COPY || s->filesz > MAX_COPY - s->offset)
+        if (s->offset > MAX_IMAGE || s->filesz > MAX_IMAGE - s->offset)
             return 0;
         size = MAX(size, s->offset + s->filesz);
     }
@@ -256,22 +258,71 @@ static void set_image(struct module *m, uint8_t *image, size_t size)
     m->copied = image != NULL;
 }
 
-/* Fills IMAGE with the segments of L, loaded with BIAS, and reads the headers again there. */
-static void fill_image(struct loaded *l, uint8_t *image, size_t size, uint64_t bias, pid_t pid,
-                       target_reader read)
+/* A file that is read out of a process's memory into an image of SIZE bytes. */
+struct copying {
+    pid_t pid;
+    target_reader read;
+    uint64_t bias;
+    uint8_t *image;
+    size_t size, left, done; /* LEFT: how many bytes may still be read */
+    uint64_t missing;        /* segments, a bit each */
+};
+
+/* False when LEN bytes are too many. */
+static bool copy_part(struct copying *c, uint64_t vaddr, uint64_t offset, uint64_t len)
+{
+    if (len > c->left || offset > c->size || len > c->size - offset)
+        return false;
+    copy_in(c->pid, c->read, c->bias + vaddr, c->image + offset, len);
+    c->left -= len;
+    c->done += len;
+    return true;
+}
+
+/* Unwind tables and symbols first; code is read of the process itself where it is missing. */
+static void copy_segments(struct copying *c, const struct module *m)
+{
+    for (int exec = 0; exec <= 1; exec++) {
+        for (size_t i = 0; i < m->nsegments; i++) {
+            const struct segment *s = &m->segments[i];
+            if (s->exec == exec && (s->write || !copy_part(c, s->vaddr, s->offset, s->filesz)))
+                c->missing |= 1ull << i;
+        }
+    }
+}
+
+/* The loader's table of where the symbols are stands among the data. */
+static void copy_dynamic(struct copying *c, const struct module *m)
+{
+    struct elf_view v;
+    struct elf_segment p;
+
+    if (!elf_view_init(&v, m->image, m->size))
+        return;
+    for (unsigned i = 0; elf_segment(&v, i, &p); i++) {
+        if (p.type == PT_DYNAMIC)
+            copy_part(c, p.vaddr, p.offset, p.filesz);
+    }
+}
+
+/* Fills C's image with what is needed of L, and reads the headers again there. */
+static void fill_image(struct loaded *l, struct copying *c)
 {
     struct module *m = &l->m;
 
-    for (size_t i = 0; i < m->nsegments; i++) {
-        const struct segment *s = &m->segments[i];
-        copy_in(pid, read, bias + s->vaddr, image + s->offset, s->filesz);
-    }
-    set_image(m, image, size);
+    copy_segments(c, m);
+    copy_dynamic(c, m);
+    set_image(m, c->image, c->size);
+    m->copied_bytes = c->done;
     module_parse(m, &l->own_table);
+    for (size_t i = 0; i < m->nsegments; i++) {
+        if (c->missing >> i & 1)
+            m->segments[i].filesz = 0;
+    }
 }
 
 struct module *module_load_memory(struct module_set *set, const struct map_entry *e, pid_t pid,
-                                  target_reader read)
+                                  target_reader read, size_t limit)
 {
     struct loaded *l = loaded_new(e);
     uint8_t head[4096] = {0};
@@ -283,10 +334,12 @@ struct module *module_load_memory(struct module_set *set, const struct map_entry
     module_parse(&l->m, &l->own_table);
     size_t size = l->m.nsegments ? file_size_of(&l->m) : 0;
     uint8_t *image = size ? image_new(size) : NULL;
-    if (image)
-        fill_image(l, image, size, e->start - (l->m.segments[0].vaddr - l->m.segments[0].offset),
-                   pid, read);
-    else
+    if (image) {
+        uint64_t bias = e->start - (l->m.segments[0].vaddr - l->m.segments[0].offset);
+        struct copying c = {pid, read, bias, image, size, limit, 0, 0};
+        fill_image(l, &c);
+    } else {
         set_image(&l->m, NULL, 0);
+    }
     return keep_copy(set, l);
 }

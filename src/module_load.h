@@ -16,11 +16,11 @@ struct module *module_load_file(struct module_set *set, int fd, const struct sta
                                 const struct map_entry *e);
 
 /* Out of the memory of PID: the [vdso] from E's range, or the segments of a file whose first
- * page is mapped at E. */
+ * page is mapped at E: what is needed of them, at most LIMIT bytes. */
 struct module *module_load_vdso(struct module_set *set, const struct map_entry *e, pid_t pid,
                                 target_reader read);
 struct module *module_load_memory(struct module_set *set, const struct map_entry *e, pid_t pid,
-                                  target_reader read);
+                                  target_reader read, size_t limit);
 
 /* One that is known by name only. */
 struct module *module_load_nothing(struct module_set *set, const struct map_entry *e);

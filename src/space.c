@@ -16,7 +16,9 @@
 #include "procfs.h"
 #include "xalloc.h"
 
-#define SERVER_LIMIT_MS 300
+#define SERVER_LIMIT_MS 300         /* of a file that is a server's */
+#define DEBUG_LIMIT_MS  1000        /* of any other */
+#define COPIED_MAX      (64u << 20) /* bytes of files that cannot be opened, for one process */
 #define MAX_HOLES       8 /* foreign mappings in a row within one module (text moved to huge pages) */
 
 struct space {
@@ -27,8 +29,9 @@ struct space {
     struct maps maps;
     struct mapped *mapped; /* ascending */
     size_t n, cap;
+    size_t copied; /* bytes that its modules hold */
     uint64_t generation;
-    bool server_hangs; /* of a file; for this refresh: not each of 100 files is waited for */
+    bool server_hangs; /* of a file; until the next refresh: not each of 100 files is waited for */
 };
 
 /* Opening --------------------------------------------------------------------------- */
@@ -70,9 +73,9 @@ static int reopen_regular(int path_fd)
     return fd;
 }
 
-static int open_in_root(int dirfd, const char *path)
+static int open_below(int dirfd, const char *root_path, const char *path)
 {
-    int root = openat(dirfd, "root", O_PATH | O_DIRECTORY | O_CLOEXEC), fd;
+    int root = openat(dirfd, root_path, O_PATH | O_DIRECTORY | O_CLOEXEC), fd;
 
     if (root < 0)
         return -errno;
@@ -81,9 +84,34 @@ static int open_in_root(int dirfd, const char *path)
     return fd;
 }
 
-int space_open(const struct space *s, const char *path)
+static int open_in_root(int dirfd, const char *path)
 {
-    return open_in_root(s->dirfd, path);
+    return open_below(dirfd, "root", path);
+}
+
+static int open_here(int dirfd UNUSED, const char *path)
+{
+    return open_below(AT_FDCWD, SPACE_DEBUG_DIR, path);
+}
+
+/* A server that hangs is not waited for again. */
+static int open_patiently(struct space *s, const char *path, int (*open)(int dirfd, const char *),
+                          unsigned limit_ms)
+{
+    int fd = s->server_hangs ? -ETIMEDOUT : netfile_open(s->dirfd, path, open, limit_ms);
+
+    s->server_hangs |= fd == -ETIMEDOUT;
+    return fd;
+}
+
+int space_open(struct space *s, const char *path)
+{
+    return open_patiently(s, path, open_in_root, DEBUG_LIMIT_MS);
+}
+
+int space_open_debug(struct space *s, const char *path)
+{
+    return open_patiently(s, path, open_here, DEBUG_LIMIT_MS);
 }
 
 static int open_link(const struct space *s, const char *rel)
@@ -121,7 +149,7 @@ static int check_same(const struct space *s, int fd, const struct map_entry *e, 
 static int open_mapped(const struct space *s, const struct map_entry *e, struct stat *st)
 {
     char rel[64];
-    int fd = check_same(s, space_open(s, e->path), e, st);
+    int fd = check_same(s, open_in_root(s->dirfd, e->path), e, st);
 
     if (fd >= 0)
         return fd;
@@ -142,17 +170,18 @@ static struct module *load(struct space *s, const struct map_entry *e)
     if (netfile_is_remote(s->dirfd, e->dev)) {
         /* Its pages may hang as well as its name: a server that does not answer means nothing at
          * all, not a copy out of memory. */
-        fd = s->server_hangs ? -ETIMEDOUT
-                             : netfile_open(s->dirfd, e->path, open_in_root, SERVER_LIMIT_MS);
-        s->server_hangs |= fd == -ETIMEDOUT;
+        fd = open_patiently(s, e->path, open_in_root, SERVER_LIMIT_MS);
         if (fd == -ETIMEDOUT)
             return module_load_nothing(s->set, e);
         fd = check_same(s, fd, e, &st);
     } else {
         fd = open_mapped(s, e, &st);
     }
-    if (fd < 0)
-        return module_load_memory(s->set, e, s->pid, s->read);
+    if (fd < 0) {
+        m = module_load_memory(s->set, e, s->pid, s->read, COPIED_MAX - MIN(s->copied, COPIED_MAX));
+        s->copied += m->copied_bytes;
+        return m;
+    }
     m = module_load_file(s->set, fd, &st, e);
     close(fd);
     return m;
@@ -311,6 +340,9 @@ int space_refresh(struct space *s, pid_t tid)
         fresh.generation = module_set_generation(s->set);
     drop_modules(s);
     *s = fresh;
+    s->copied = 0;
+    for (size_t i = 0; i < s->n; i++)
+        s->copied += s->mapped[i].module->copied_bytes;
     return 0;
 }
 
@@ -359,16 +391,9 @@ int space_elf_class(const struct space *s)
 
 const struct mapped *space_find(const struct space *s, uint64_t addr)
 {
-    size_t lo = 0, hi = s->n;
+    size_t i = COUNT_FIRST(s->n, k, addr >= s->mapped[k].end);
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (addr >= s->mapped[mid].end)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < s->n && addr >= s->mapped[lo].start ? &s->mapped[lo] : NULL;
+    return i < s->n && addr >= s->mapped[i].start ? &s->mapped[i] : NULL;
 }
 
 const struct map_entry *space_entry(const struct space *s, uint64_t addr)

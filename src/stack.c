@@ -25,20 +25,14 @@ struct unwinder *unwinder_new(void)
     return xcalloc(1, sizeof(struct unwinder));
 }
 
-void unwinder_flush(struct unwinder *u)
-{
-    for (size_t i = 0; i < SPACES; i++) {
-        if (u->cached[i].as)
-            unw_destroy_addr_space(u->cached[i].as);
-        u->cached[i] = (struct cached){0};
-    }
-}
-
 void unwinder_free(struct unwinder *u)
 {
     if (!u)
         return;
-    unwinder_flush(u);
+    for (size_t i = 0; i < SPACES; i++) {
+        if (u->cached[i].as)
+            unw_destroy_addr_space(u->cached[i].as);
+    }
     free(u);
 }
 
@@ -79,7 +73,7 @@ void stack_unwind(struct unwinder *u, const struct space *s, const struct stack_
     unw_cursor_t c;
 
     out->end = STACK_BROKEN;
-    out->recovered = out->guessed = out->live = false;
+    out->guessed = out->live = false;
     out->n = 0;
     walk_add_frame(out, regs->pc, true);
     if (space_elf_class(s) == 32) {

@@ -20,8 +20,7 @@
 #include "module.h"
 
 #define STACK_MAX_FRAMES 64
-#define STACK_COPY_MAX   65536 /* of a thread that is not stopped */
-#define STACK_RED_ZONE   256   /* bytes below SP that are copied too */
+#define STACK_RED_ZONE   256 /* bytes below SP that are copied too */
 
 /* What is known when the walk begins. */
 struct stack_regs {
@@ -46,10 +45,9 @@ enum stack_end {
 
 struct stack {
     enum stack_end end;
-    bool recovered; /* rbp was recovered on the way */
-    bool guessed;   /* a frame without unwind table was left by its call site or rbp chain */
-    bool live;      /* memory beyond the copy was read (never of a thread that was stopped): the
-                       stack holds if the thread has not run until now */
+    bool guessed; /* a frame without unwind table was left by a call before it or an rbp chain */
+    bool live;    /* memory beyond the copy was read (never of a thread that was stopped): the
+                     stack holds if the thread has not run until now */
     size_t n;
     uint64_t pc[STACK_MAX_FRAMES]; /* innermost first; of a caller: where it goes on */
     bool exact[STACK_MAX_FRAMES];  /* pc is the very instruction (innermost, or below a signal
@@ -59,10 +57,6 @@ struct stack {
 struct unwinder;
 struct unwinder *unwinder_new(void);
 void unwinder_free(struct unwinder *u); /* NULL is allowed */
-
-/* Forgets what was cached of unwind tables: after a module went away or another took its place
- * (space_refresh, another program). */
-void unwinder_flush(struct unwinder *u);
 
 /* Walks the stack. Always fills *OUT; at least the innermost frame stands in it. */
 void stack_unwind(struct unwinder *u, const struct space *s, const struct stack_regs *regs,

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <ucontext.h>
 
-#include "callsite.h"
+#include "callcode.h"
 #include "compiler.h"
 #include "gotable.h"
 
@@ -20,14 +20,14 @@ static bool word_at(struct walk *w, uint64_t addr, uint64_t *value)
 
 static enum call_kind call_before(struct walk *w, uint64_t ret, uint64_t *target)
 {
-    uint8_t code[CALLSITE_BYTES];
+    uint8_t code[CALLCODE_BYTES];
 
     *target = 0;
     w->work++;
     if (ret < WALK_BLOCK || walk_is_stack(w, ret) || !space_is_code(w->space, ret - 1) ||
-        !walk_read(w, ret - CALLSITE_BYTES, code, sizeof(code)))
+        !walk_read(w, ret - CALLCODE_BYTES, code, sizeof(code)))
         return CALL_NONE;
-    return callsite_decode(code, ret, target);
+    return callcode_decode(code, ret, target);
 }
 
 /* Recovery of rbp ------------------------------------------------------------------------- */
@@ -65,7 +65,7 @@ static bool is_candidate(struct walk *w, const struct recovery *r, uint64_t a, b
     enum call_kind kind = call_before(w, ret, &target);
     if (kind == CALL_NONE)
         return false;
-    return any || callsite_reaches(w->space, kind, target, r->function);
+    return any || callcode_reaches(w->space, kind, target, r->function);
 }
 
 static enum stack_end scan_for_rbp(struct walk *w, const struct recovery *r, bool any)
@@ -98,13 +98,12 @@ enum stack_end walk_without_rbp(struct walk *w, const unw_cursor_t *frame)
     r.function = info.start_ip;
     r.sp = sp;
     /* What the function itself says of its frame leaves only one place. */
-    if (callsite_frame_size(w->space, r.function, &size) && is_candidate(w, &r, sp + size, true))
+    if (callcode_frame_size(w->space, r.function, &size) && is_candidate(w, &r, sp + size, true))
         end = try_rbp(w, &r, sp + size);
     if (end == STACK_BROKEN)
         end = scan_for_rbp(w, &r, false);
     if (end == STACK_BROKEN)
         end = scan_for_rbp(w, &r, true);
-    w->out->recovered |= end != STACK_BROKEN;
     return end;
 }
 
@@ -244,7 +243,7 @@ static bool is_outermost(const struct walk *w, uint64_t pc)
     uint64_t into = p ? pc - p->bias - p->module->entry : 0;
 
     return (p && p->module->entry && into > 0 && into <= START_MAX) ||
-           callsite_ends_thread(w->space, pc);
+           callcode_ends_thread(w->space, pc);
 }
 
 /* Leaves a frame of Go code. */
@@ -291,7 +290,7 @@ enum stack_end walk_without_table(struct walk *w, unw_cursor_t *frame)
     enum stack_end end = STACK_BROKEN;
 
     unw_get_reg(frame, UNW_REG_SP, &sp);
-    if (callsite_is_sigreturn(w->space, pc))
+    if (callcode_is_sigreturn(w->space, pc))
         return leave_handler(w, sp);
     if (is_outermost(w, pc))
         return STACK_COMPLETE;

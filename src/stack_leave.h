@@ -1,6 +1,6 @@
 /*
  * stack_leave.h - leaving frames that libunwind cannot leave with what is known: by recovering rbp,
- * by Go's tables, by chains of frame pointers, by call sites.
+ * by Go's tables, by chains of frame pointers, by the calls before return addresses.
  */
 #ifndef LT_STACK_LEAVE_H
 #define LT_STACK_LEAVE_H

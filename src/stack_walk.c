@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "callsite.h"
+#include "callcode.h"
 #include "compiler.h"
 #include "err.h"
 #include "stack_leave.h"
@@ -109,19 +109,35 @@ static int get_dyn_info_list(unw_addr_space_t as UNUSED, unw_word_t *addr UNUSED
     return -UNW_ENOINFO;
 }
 
+/* What libunwind asks for while it searches an entry: the entry, its table, and through an address
+ * in it the function that runs C++ cleanups. That one stands in a segment that the loader wrote to,
+ * and no walk needs it: what the file has there will do, or nothing. */
+static int read_while_searching(struct walk *w, unw_word_t addr, unw_word_t *value)
+{
+    const struct mapped *p = space_find(w->space, addr);
+    const void *bytes = addr == ONE_ENTRY ? &w->entry : NULL;
+    size_t len = sizeof(*value);
+
+    if (!bytes && p)
+        bytes = module_at(p->module, addr - p->bias, len);
+    if (!bytes && p && (bytes = module_at(p->module, addr - p->bias, 4)) != NULL)
+        len = 4; /* tables end in the middle of what libunwind takes for a word */
+    *value = 0;
+    if (bytes)
+        memcpy(value, bytes, len);
+    return bytes || p ? 0 : -UNW_EINVAL;
+}
+
 static int access_mem(unw_addr_space_t as UNUSED, unw_word_t addr, unw_word_t *value, int write,
                       void *arg)
 {
     struct walk *w = arg;
-
     const void *half;
 
     if (write)
         return -UNW_EINVAL;
-    if (w->searching && addr == ONE_ENTRY) {
-        memcpy(value, &w->entry, sizeof(*value));
-        return 0;
-    }
+    if (w->searching)
+        return read_while_searching(w, addr, value);
     *value = 0;
     if (!in_copy(w->copy, addr, 4) && !space_at(w->space, addr, sizeof(*value)) &&
         (half = space_at(w->space, addr, 4)) != NULL) {
@@ -240,7 +256,7 @@ static enum step why_not(const struct walk *w)
 /* Leaves the frame at C by its table. */
 static enum step step(struct walk *w, unw_cursor_t *c)
 {
-    bool handler = callsite_is_sigreturn(w->space, w->out->pc[w->out->n - 1]);
+    bool handler = callcode_is_sigreturn(w->space, w->out->pc[w->out->n - 1]);
     unw_word_t sp = 0, ip = 0, next = 0;
     int rc;
 

@@ -39,9 +39,8 @@ static struct frame_fact *copy_frames(const struct frame_fact *f, size_t n)
     return out;
 }
 
-static void free_stack(struct stacktab *t, struct kept_stack *s)
+static void free_frames(struct kept_stack *s)
 {
-    HASH_DEL(t->stacks, s);
     for (size_t i = 0; i < s->n; i++) {
         free((char *)s->frames[i].n.name);
         free((char *)s->frames[i].n.raw);
@@ -50,10 +49,19 @@ static void free_stack(struct stacktab *t, struct kept_stack *s)
     }
     free(s->frames);
     free(s->site);
+    s->frames = NULL;
+    s->site = NULL;
+}
+
+static void free_stack(struct stacktab *t, struct kept_stack *s)
+{
+    HASH_DEL(t->stacks, s);
+    free_frames(s);
     free(s);
 }
 
-char *stack_frame_text(const struct kept_stack *s, size_t i)
+/* The function of frame I, "main", or "libfoo.so+0x1234" as far as known; the caller frees it. */
+static char *frame_text(const struct kept_stack *s, size_t i)
 {
     const struct frame_name *f = &s->frames[i].n;
 
@@ -73,28 +81,51 @@ static bool same_frames(const struct kept_stack *s, const struct stack_fact *f)
     return true;
 }
 
-static struct kept_stack *new_stack(struct stacktab *t, const struct stack_key *key,
-                                    const struct stack_fact *f)
+static bool same_text(const char *a, const char *b)
 {
-    struct kept_stack *s = xcalloc(1, sizeof(*s));
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
 
-    s->key = *key;
+static bool same_names(const struct kept_stack *s, const struct stack_fact *f)
+{
+    for (size_t i = 0; i < f->nframes; i++) {
+        if (!same_text(s->frames[i].n.name, f->frames[i].n.name))
+            return false;
+    }
+    return true;
+}
+
+/* FNV-1a over the functions' starts, or where that is not known the very addresses. */
+static uint64_t hash_functions(const struct frame_fact *f, size_t n)
+{
+    uint64_t h = UINT64_C(14695981039346656037) + n;
+
+    for (size_t i = 0; i < n; i++) {
+        h = (h ^ (f[i].pc - f[i].n.into)) * UINT64_C(1099511628211);
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+static void fill(const struct stacktab *t, struct kept_stack *s, const struct stack_fact *f)
+{
     s->n = f->nframes;
     s->frames = copy_frames(f->frames, f->nframes);
     s->end = f->end;
     s->guessed = f->guessed;
-    s->sig = signatures_match(t->signatures, s->frames, s->n);
+    s->path = hash_functions(s->frames, s->n);
     s->api = api_classify(s->frames, s->n);
+    s->sig = signatures_match(t->signatures, s->frames, s->n, &s->api);
     if (s->api.caller < s->n)
-        s->site = stack_frame_text(s, s->api.caller);
-    HASH_ADD(hh, t->stacks, key, sizeof(s->key), s);
-    return s;
+        s->site = frame_text(s, s->api.caller);
 }
 
-struct kept_stack *stacktab_keep(struct stacktab *t, const struct stack_fact *f)
+/* The stack of this answer, made if new. */
+static struct kept_stack *keep(struct stacktab *t, uint64_t start_ticks, const struct stack_fact *f)
 {
     struct stack_key key = {
         .pid = (uint64_t)f->pid,
+        .start_ticks = start_ticks,
         .execs = f->execs,
         .n = f->nframes,
         .hash = hash_frames(f->frames, f->nframes),
@@ -107,8 +138,16 @@ struct kept_stack *stacktab_keep(struct stacktab *t, const struct stack_fact *f)
         key.hash++;
         HASH_FIND(hh, t->stacks, &key, sizeof(key), s);
     }
-    if (!s)
-        s = new_stack(t, &key, f);
+    if (!s) {
+        s = xcalloc(1, sizeof(*s));
+        s->key = key;
+        fill(t, s, f);
+        HASH_ADD(hh, t->stacks, key, sizeof(s->key), s);
+    } else if (!same_names(s, f)) {
+        /* Generated code that has been named since, another library at the same place. */
+        free_frames(s);
+        fill(t, s, f);
+    }
     s->used_at = t->now;
     return s;
 }
@@ -168,7 +207,7 @@ struct kept_stack *stacktab_answer(struct stacktab *t, struct thread *th,
         return NULL;
     struct taken_stack *k = place_for(st, f);
     *k = (struct taken_stack){
-        .kept = stacktab_keep(t, f),
+        .kept = keep(t, th->proc->start_ticks, f),
         .runs = f->runs,
         .sp = f->sp,
         .pc = f->pc,
@@ -178,12 +217,6 @@ struct kept_stack *stacktab_answer(struct stacktab *t, struct thread *th,
         .taken_at = t->now,
     };
     return k->kept;
-}
-
-void stacktab_use_all(const struct stacktab *t, struct thread *th)
-{
-    for (size_t i = 0; i < STACKS_PER_THREAD; i++)
-        stacktab_use(t, th->stack.taken[i].kept);
 }
 
 /* Where the kernel does not count, the counts are equal always. */
@@ -217,6 +250,16 @@ struct kept_stack *stack_of(const struct thread *th, nsec_t now, bool *presumed)
     }
     *presumed = like != NULL;
     return like ? like->kept : NULL;
+}
+
+void stacktab_use_all(const struct stacktab *t, struct thread *th)
+{
+    for (size_t i = 0; i < STACKS_PER_THREAD; i++) {
+        struct taken_stack *k = &th->stack.taken[i];
+        if (k->kept && !is_this_sleep(k, th->fact) && t->now - k->taken_at > PRESUMED_FOR)
+            *k = (struct taken_stack){0};
+        stacktab_use(t, k->kept);
+    }
 }
 
 struct kept_stack *stack_when_stopped(const struct thread *th, nsec_t now, nsec_t ago)

@@ -19,17 +19,21 @@
 
 struct kept_stack {
     struct stack_key {
-        uint64_t pid, execs, n, hash; /* of the frames' addresses */
+        uint64_t pid, start_ticks, execs, n, hash; /* of the process; of the frames' addresses */
     } key;
     struct frame_fact *frames; /* owned, with their strings */
     size_t n;
     enum stack_end end;
     bool guessed;
+    uint64_t path; /* the same for stacks of the same functions, wherever in them */
     struct sig_match sig;
     struct api_match api;
     char *site;     /* "queue_push", or "libfoo.so+0x1234": the innermost frame outside lock
                        libraries; NULL when there is none; owned */
     nsec_t used_at; /* model time */
+    /* As it stands in the snapshot of this number (model_show_stacks). */
+    const struct snap_frame *shown;
+    uint64_t shown_in;
     UT_hash_handle hh;
 };
 
@@ -38,9 +42,6 @@ struct stacktab {
     const struct signatures *signatures; /* borrowed */
     nsec_t now;
 };
-
-/* The stack of this answer, made if new. */
-struct kept_stack *stacktab_keep(struct stacktab *t, const struct stack_fact *f);
 
 /* At the end of a sweep, first: somebody keeps a pointer to S (NULL is allowed). Then: stacks to
  * which nobody has kept one for a while go. */
@@ -53,7 +54,7 @@ void stacktab_release(struct stacktab *t);
 struct kept_stack *stacktab_answer(struct stacktab *t, struct thread *th,
                                    const struct stack_fact *f);
 
-/* TH keeps pointers to its stacks. */
+/* TH keeps pointers to its stacks, those that may still be shown. */
 void stacktab_use_all(const struct stacktab *t, struct thread *th);
 
 /* The stack of TH's present sleep, or NULL. *PRESUMED: it was taken in an earlier one. */
@@ -61,8 +62,5 @@ struct kept_stack *stack_of(const struct thread *th, nsec_t now, bool *presumed)
 
 /* The stack of TH when it was last stopped for a look, if that was not longer AGO; or NULL. */
 struct kept_stack *stack_when_stopped(const struct thread *th, nsec_t now, nsec_t ago);
-
-/* The function of frame I, "main", or "libfoo.so+0x1234" as far as known; the caller frees it. */
-char *stack_frame_text(const struct kept_stack *s, size_t i);
 
 #endif

@@ -10,6 +10,7 @@
 #include "symbol_debug.h"
 #include "symbol_elf.h"
 #include "symbol_index.h"
+#include "symbol_inline.h"
 #include "symbol_lines.h"
 #include "symbol_perfmap.h"
 #include "xalloc.h"
@@ -43,8 +44,8 @@ struct symbols {
     struct symbol_index functions, data;
     bool complete; /* debug files were looked for */
     bool data_indexed;
-    const char *source; /* symbol_source()'s answer; when COMPLETE */
     struct line_tables *lines;
+    struct inline_info *inlined;
     struct symbol_name *names;
     struct location *locations;
     struct arena strings;
@@ -76,6 +77,7 @@ static void symbols_free(struct symbols *y)
 {
     forget_locations(y);
     forget_names(y);
+    inline_info_free(y->inlined);
     line_tables_free(y->lines);
     symbol_index_free(&y->functions);
     symbol_index_free(&y->data);
@@ -105,28 +107,32 @@ static struct symbols *symbols_of(struct module *m)
     return y;
 }
 
-static const char *own_source(const struct symbols *y)
+/* Finds the fullest table of functions that there is. */
+static void add_tables(struct symbols *y)
 {
-    if (y->tables[TABLE_FULL].n > 0)
-        return "symtab";
-    return y->tables[TABLE_DYNAMIC].n > 0 ? "dynsym" : "none";
+    if (y->tables[TABLE_FULL].n > 0 ||
+        symtab_of_section(&y->debug.view, SHT_SYMTAB, &y->tables[TABLE_FULL]))
+        return;
+    if (debug_file_embedded(&y->image, &y->embedded))
+        symtab_of_section(&y->embedded.view, SHT_SYMTAB, &y->tables[TABLE_EMBEDDED]);
 }
 
-/* Finds the fullest table of functions that there is. */
-static const char *add_tables(struct symbols *y)
+/* Finds the lines of the module, in its own file or else the one for debugging. */
+static void add_lines(struct symbols *y)
 {
-    if (y->tables[TABLE_FULL].n > 0)
-        return "symtab";
-    if (symtab_of_section(&y->debug.view, SHT_SYMTAB, &y->tables[TABLE_FULL]))
-        return "debuglink";
-    if (debug_file_embedded(&y->image, &y->embedded) &&
-        symtab_of_section(&y->embedded.view, SHT_SYMTAB, &y->tables[TABLE_EMBEDDED]))
-        return "debugdata";
-    return own_source(y);
+    const struct elf_view *v = &y->image;
+
+    y->inlined = inline_info_open(v);
+    if (!y->inlined && y->debug.mapped) {
+        v = &y->debug.view;
+        y->inlined = inline_info_open(v);
+    }
+    if (y->inlined)
+        y->lines = line_tables_open(v);
 }
 
 /* All that is known of the module of MP, which a process maps whose space is S. */
-static struct symbols *complete_symbols(const struct space *s, const struct mapped *mp)
+static struct symbols *complete_symbols(struct space *s, const struct mapped *mp)
 {
     struct symbols *y = symbols_of(mp->module);
 
@@ -137,21 +143,10 @@ static struct symbols *complete_symbols(const struct space *s, const struct mapp
         symtab_of_dynamic(&y->image, mp->bias, &y->tables[TABLE_DYNAMIC]);
     if (y->image.data && !y->m->copied)
         debug_file_find(s, y->m, &y->image, &y->debug);
-    y->source = add_tables(y);
-    y->lines = line_tables_open(&y->image);
-    if (!y->lines && y->debug.mapped)
-        y->lines = line_tables_open(&y->debug.view);
+    add_tables(y);
+    add_lines(y);
     symbol_index_build(&y->functions, y->m, y->tables, true);
-    if (strcmp(y->source, "debuglink") != 0)
-        debug_file_close(&y->debug);
     return y;
-}
-
-const char *symbol_source(struct module *m)
-{
-    struct symbols *y = symbols_of(m);
-
-    return y->complete ? y->source : own_source(y);
 }
 
 /* Names ------------------------------------------------------------------------------------ */
@@ -198,6 +193,7 @@ static const struct symbol_name *name_of(struct symbols *y, const struct symbol_
 static const struct location *locate(struct symbols *y, uint64_t vaddr)
 {
     struct symbol_found found;
+    struct source_line line;
     struct location *l;
 
     HASH_FIND(hh, y->locations, &vaddr, sizeof(vaddr), l);
@@ -212,13 +208,15 @@ static const struct location *locate(struct symbols *y, uint64_t vaddr)
         l->start = found.start;
         l->exported = found.exported;
     }
-    if (y->lines)
-        line_tables_find(y->lines, vaddr, &l->file, &l->line);
+    if (inline_info_find(y->inlined, y->lines, vaddr, &line)) {
+        l->file = line.file;
+        l->line = line.line;
+    }
     HASH_ADD(hh, y->locations, vaddr, sizeof(l->vaddr), l);
     return l;
 }
 
-static void name_generated(const struct space *s, uint64_t pc, uint64_t at, struct frame_name *out)
+static void name_generated(struct space *s, uint64_t pc, uint64_t at, struct frame_name *out)
 {
     uint64_t start;
     const char *name = perf_map_name(s, at, &start);
@@ -302,22 +300,6 @@ char *symbol_data(struct space *s, uint64_t addr, bool *exact)
     if (strcmp(e->path, "[heap]") == 0 || strcmp(e->path, "[stack]") == 0)
         return xasprintf("%s+0x%" PRIx64, e->path, addr - e->start);
     return NULL;
-}
-
-bool symbol_find_data(struct module *m, const char *name, uint64_t *vaddr, uint64_t *size)
-{
-    const struct symtab *t = &symbols_of(m)->tables[TABLE_DYNAMIC];
-    struct elf_symbol s;
-
-    for (size_t i = 1; i < t->n && name[0]; i++) {
-        symtab_get(t, i, &s);
-        if (s.type == STT_OBJECT && s.section != SHN_UNDEF && symtab_is_named(t, &s, name)) {
-            *vaddr = s.value;
-            *size = s.size;
-            return true;
-        }
-    }
-    return false;
 }
 
 void symbol_forget(pid_t pid)

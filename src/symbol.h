@@ -27,9 +27,10 @@ struct frame_name {
     bool exported;      /* the symbol is one of the dynamic ones: API of its library */
     const char *module; /* file name, "[vdso]"; NULL: code that is in no file */
     enum module_kind kind;
-    uint64_t offset;  /* address in the module's file (as in its symbol table), or PC itself */
-    const char *file; /* source file, or NULL */
-    int line;         /* 0 unknown */
+    uint64_t offset; /* address in the module's file (as in its symbol table), or PC itself */
+    /* Of the function's own source: where code was inlined, of its call. NULL, 0: not known. */
+    const char *file;
+    int line;
 };
 
 /* Of the code at PC. EXACT as in stack.h: when false, the instruction before PC is meant. */
@@ -43,17 +44,9 @@ void symbol_function(struct space *s, uint64_t pc, bool exact, struct frame_name
  */
 char *symbol_data(struct space *s, uint64_t addr, bool *exact);
 
-/* The value of an exported data symbol NAME of module M: its virtual address in the file and its
- * size; false when it has none. */
-bool symbol_find_data(struct module *m, const char *name, uint64_t *vaddr, uint64_t *size);
-
 /* Demangles RAW (Itanium C++, Rust legacy and v0); NULL when it is no mangled name. The caller
  * frees it. */
 char *symbol_demangle(const char *raw);
-
-/* How the functions of M are known, for the doctor and for messages: "symtab", "debuglink",
- * "debugdata", "dynsym", "none". */
-const char *symbol_source(struct module *m);
 
 /* Process PID is not watched any more: the names of its perf map go. */
 void symbol_forget(pid_t pid);

@@ -1,7 +1,6 @@
 #include "symbol_debug.h"
 
 #include <elf.h>
-#include <fcntl.h>
 #include <lzma.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,14 +12,14 @@
 #include "filemap.h"
 #include "xalloc.h"
 
-#define DEBUG_DIR      "/usr/lib/debug"
+#define DEBUG_DIR      SPACE_DEBUG_DIR
 #define EMBEDDED_MAX   (64u << 20)  /* bytes, decoded */
 #define DECODER_MEMORY (128u << 20) /* bytes */
 
 /* What tells a module's own debug file from others. */
 struct wanted {
     const struct module *m;
-    const struct space *s;
+    struct space *s;
     const char *link; /* .gnu_debuglink, or NULL */
     size_t link_len;
     uint32_t crc; /* of the whole file, when LINK */
@@ -72,8 +71,13 @@ static bool accept_file(int fd, const struct wanted *w, bool by_link, struct deb
 
 static bool try_path(const struct wanted *w, const char *path, bool by_link, struct debug_file *out)
 {
-    return accept_file(space_open(w->s, path), w, by_link, out) ||
-           accept_file(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), w, by_link, out);
+    size_t len = sizeof(DEBUG_DIR) - 1;
+
+    if (accept_file(space_open(w->s, path), w, by_link, out))
+        return true;
+    /* The target has its say in PATH: of our own files it leads to those for debugging only. */
+    return strncmp(path, DEBUG_DIR "/", len + 1) == 0 &&
+           accept_file(space_open_debug(w->s, path + len), w, by_link, out);
 }
 
 static bool by_build_id(const struct wanted *w, struct debug_file *out)
@@ -122,7 +126,7 @@ static bool by_debuglink(const struct wanted *w, struct debug_file *out)
     return found;
 }
 
-bool debug_file_find(const struct space *s, const struct module *m, const struct elf_view *image,
+bool debug_file_find(struct space *s, const struct module *m, const struct elf_view *image,
                      struct debug_file *out)
 {
     struct wanted w = {.m = m, .s = s};

@@ -2,7 +2,8 @@
  * symbol_debug.h - files that hold what was stripped from a module: separate debug files, and
  * the small table of functions that some systems compress into the file itself.
  *
- * Only files of this machine are looked at, those below the target's root first.
+ * Only files of this machine are looked at, those below the target's root first, then those below
+ * our own /usr/lib/debug.
  */
 #ifndef LT_SYMBOL_DEBUG_H
 #define LT_SYMBOL_DEBUG_H
@@ -25,7 +26,7 @@ struct debug_file {
  * when the build IDs are equal, or where one has none, when the link's checksum is right. False
  * when there is none.
  */
-bool debug_file_find(const struct space *s, const struct module *m, const struct elf_view *image,
+bool debug_file_find(struct space *s, const struct module *m, const struct elf_view *image,
                      struct debug_file *out);
 
 /* The ELF file compressed in .gnu_debugdata; false when there is none. */

@@ -339,14 +339,6 @@ const char *symtab_name(const struct symtab *t, const struct elf_symbol *s, size
     return name;
 }
 
-bool symtab_is_named(const struct symtab *t, const struct elf_symbol *s, const char *name)
-{
-    size_t len = strlen(name) + 1;
-
-    return s->name < t->strings_size && t->strings_size - s->name >= len &&
-           memcmp(t->strings + s->name, name, len) == 0;
-}
-
 /* Looks for the build ID among the notes at P. */
 static const uint8_t *note_build_id(const uint8_t *p, uint64_t left, size_t *len)
 {

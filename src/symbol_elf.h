@@ -70,9 +70,6 @@ void symtab_get(const struct symtab *t, size_t i, struct elf_symbol *out);
 /* The name of a symbol of T, *LEN bytes; NULL when it has none (*LEN is then 0). */
 const char *symtab_name(const struct symtab *t, const struct elf_symbol *s, size_t *len);
 
-/* Whether NAME is the name of the symbol. */
-bool symtab_is_named(const struct symtab *t, const struct elf_symbol *s, const char *name);
-
 /* The bytes of the build ID note (*LEN of them), or NULL. */
 const uint8_t *elf_build_id(const struct elf_view *v, size_t *len);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compiler.h"
 #include "xalloc.h"
 
 #define NESTED_MAX  64                  /* how many symbols before an address are looked at */
@@ -155,21 +156,6 @@ static bool better(const struct symbol_index *ix, const struct candidate *a,
     return name_better(a, b);
 }
 
-/* The first key that begins after VADDR. */
-static size_t after(const struct symbol_index *ix, uint64_t distance)
-{
-    size_t lo = 0, hi = ix->n;
-
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (DISTANCE(ix->keys[mid]) <= distance)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
 /* The symbol of KEY, if it has a name and DISTANCE is within its size. */
 static bool holds(const struct symbol_index *ix, uint64_t key, uint64_t distance,
                   struct candidate *out)
@@ -194,7 +180,8 @@ bool symbol_index_find(const struct symbol_index *ix, uint64_t vaddr, struct sym
     *out = (struct symbol_found){0};
     if (ix->n == 0 || vaddr < ix->base || distance > UINT32_MAX)
         return false;
-    for (size_t i = after(ix, distance), n = 0; i-- > 0 && n < NESTED_MAX; n++) {
+    size_t i = COUNT_FIRST(ix->n, k, DISTANCE(ix->keys[k]) <= distance);
+    for (size_t n = 0; i-- > 0 && n < NESTED_MAX; n++) {
         uint64_t key = ix->keys[i];
         if (found && ix->base + DISTANCE(key) != out->start)
             break;

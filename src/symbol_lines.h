@@ -18,7 +18,17 @@ struct line_tables;
 struct line_tables *line_tables_open(const struct elf_view *v);
 void line_tables_free(struct line_tables *t); /* NULL is allowed */
 
-/* Where the code at VADDR comes from; false when that is not known. *FILE lives as long as T. */
-bool line_tables_find(struct line_tables *t, uint64_t vaddr, const char **file, int *line);
+/* Where code comes from. */
+struct source_line {
+    const char *file; /* lives as long as the tables */
+    int line;
+    uint64_t table; /* which of the tables tells that */
+};
+
+/* Of the code at VADDR, which may have been inlined from there; false when it is not known. */
+bool line_tables_find(struct line_tables *t, uint64_t vaddr, struct source_line *out);
+
+/* The name of file NUMBER of the table TABLE, as debug information means it; NULL unknown. */
+const char *line_tables_file(struct line_tables *t, uint64_t table, uint64_t number);
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "compiler.h"
 #include "procfs.h"
 #include "xalloc.h"
 
@@ -135,7 +136,7 @@ static void read_more(struct perf_map *m, int fd, long euid)
 }
 
 /* In a PID namespace the file has the process's own number there. */
-static void look(struct perf_map *m, const struct space *s, int dirfd)
+static void look(struct perf_map *m, struct space *s, int dirfd)
 {
     struct procfs_status status;
     char path[64];
@@ -219,7 +220,7 @@ static struct perf_map *check_process(struct perf_map *m, int dirfd)
     return m;
 }
 
-static struct perf_map *refresh(struct perf_map *m, const struct space *s)
+static struct perf_map *refresh(struct perf_map *m, struct space *s)
 {
     int dirfd = open_process(m->pid);
 
@@ -237,16 +238,9 @@ static struct perf_map *refresh(struct perf_map *m, const struct space *s)
 static const struct code *find(const struct perf_map *m, uint64_t pc)
 {
     const struct code *found = NULL;
-    size_t lo = 0, hi = m->n;
+    size_t i = COUNT_FIRST(m->n, k, m->codes[k].start <= pc);
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (m->codes[mid].start <= pc)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    for (size_t i = lo, n = 0; i-- > 0 && n < OVERLAP_MAX; n++) {
+    for (size_t n = 0; i-- > 0 && n < OVERLAP_MAX; n++) {
         const struct code *c = &m->codes[i];
         if (pc - c->start < c->size && (!found || c->order > found->order))
             found = c;
@@ -254,7 +248,7 @@ static const struct code *find(const struct perf_map *m, uint64_t pc)
     return found;
 }
 
-const char *perf_map_name(const struct space *s, uint64_t pc, uint64_t *start)
+const char *perf_map_name(struct space *s, uint64_t pc, uint64_t *start)
 {
     struct perf_map *m = map_of(space_pid(s));
     const struct code *c = find(m, pc);

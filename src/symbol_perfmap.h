@@ -16,7 +16,7 @@
  * The name of the code at PC of the process of S, or NULL; *START is where it begins. Reads what
  * the file has more when PC is unknown, at most once a second. What was written later counts.
  */
-const char *perf_map_name(const struct space *s, uint64_t pc, uint64_t *start);
+const char *perf_map_name(struct space *s, uint64_t pc, uint64_t *start);
 
 /* What is kept of process PID goes, and with it the names that were returned for it. */
 void perf_map_forget(pid_t pid);

@@ -38,7 +38,7 @@ struct child {
     struct unwinder *unwinder;
     struct procfs_syscall call; /* of TID */
     struct stack_copy copy;
-    uint8_t bytes[STACK_COPY_MAX];
+    uint8_t bytes[65536];
 };
 
 /* The room of this process, for its own functions. */

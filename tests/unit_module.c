@@ -215,6 +215,78 @@ static void test_out_of_memory(void **state UNUSED)
     made_free(&m);
 }
 
+/* A library with CODE bytes of code at AT in memory. */
+static void make_large(char *at, uint64_t code)
+{
+    struct {
+        Elf64_Ehdr e;
+        Elf64_Phdr ph[3];
+    } head = {
+        .e = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
+              .e_phoff = sizeof(Elf64_Ehdr),
+              .e_phentsize = sizeof(Elf64_Phdr),
+              .e_phnum = 3},
+        .ph = {{.p_type = PT_LOAD, .p_flags = PF_R, .p_filesz = 4096, .p_memsz = 4096},
+               {.p_type = PT_LOAD,
+                .p_flags = PF_R | PF_X,
+                .p_offset = 4096,
+                .p_vaddr = 4096,
+                .p_filesz = code,
+                .p_memsz = code},
+               {.p_type = PT_LOAD,
+                .p_flags = PF_R | PF_W,
+                .p_offset = 4096 + code,
+                .p_vaddr = 4096 + code,
+                .p_filesz = 4096,
+                .p_memsz = 4096}},
+    };
+
+    memcpy(at, &head, sizeof(head));
+    memcpy(at + 4096, "code", 4);
+}
+
+/* Of a process whose files cannot be opened no more is kept than 64 MiB, and only what is needed;
+ * code beyond that is read of the process. */
+static void test_copied_amount(void **state UNUSED)
+{
+    static const uint64_t size[] = {40u << 20, 40u << 20, 1u << 20};
+    static const char *const names[] = {"a.so", "b.so", "c.so"};
+    const size_t all = 128u << 20;
+    char *at[ARRAY_SIZE(size)], found[4], maps[1024] = "";
+    char *next =
+        mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct made m;
+    size_t sum = 0;
+
+    assert_ptr_not_equal(next, MAP_FAILED);
+    made_new(&m, false);
+    for (size_t i = 0; i < ARRAY_SIZE(size); i++, next += size[i - 1] + 3 * 4096) {
+        at[i] = next;
+        make_large(next, size[i]);
+        strcat(maps, maps_line(made_file(&m, names[i], "", 0), (uintptr_t)next,
+                               (uintptr_t)next + size[i] + 2 * 4096));
+    }
+    tree_put(&m.tree, "1/task/1/maps", "%s", maps);
+    struct space *s = made_space(&m);
+    for (int again = 0; again < 2; again++) {
+        sum = 0;
+        for (size_t i = 0; i < ARRAY_SIZE(size); i++) {
+            const struct module *lib = space_find(s, (uintptr_t)at[i])->module;
+            assert_true(lib->copied);
+            assert_int_equal(lib->elf_class, 64);
+            assert_true(space_read(s, (uintptr_t)at[i] + 4096, found, 4));
+            assert_memory_equal(found, "code", 4);
+            assert_null(module_at(lib, 4096 + size[i], 1)); /* written to */
+            sum += lib->copied_bytes;
+        }
+        assert_int_equal(space_refresh(s, 1), 0);
+    }
+    assert_true(sum > size[0] + size[2] && sum <= 64u << 20);
+    space_free(s);
+    munmap(at[0], all);
+    made_free(&m);
+}
+
 /* The path leads to another file by now. What is mapped is not that. */
 static void test_replaced(void **state UNUSED)
 {
@@ -378,9 +450,9 @@ int main(void)
         cmocka_unit_test(test_vdso),          cmocka_unit_test(test_shared),
         cmocka_unit_test(test_refresh),       cmocka_unit_test(test_no_process),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_replaced),
-        cmocka_unit_test(test_deleted),       cmocka_unit_test(test_other_device),
-        cmocka_unit_test(test_fifo),          cmocka_unit_test(test_open_in_root),
-        cmocka_unit_test(test_moved_text),
+        cmocka_unit_test(test_copied_amount), cmocka_unit_test(test_deleted),
+        cmocka_unit_test(test_other_device),  cmocka_unit_test(test_fifo),
+        cmocka_unit_test(test_open_in_root),  cmocka_unit_test(test_moved_text),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 
 #include "../src/symbol_debug.h"
 #include "../src/symbol_index.h"
+#include "../src/symbol_inline.h"
 #include "../src/symbol_lines.h"
 #include "symbol_build.h"
 
@@ -53,7 +54,9 @@ static size_t count_named(const struct symtab *t, const char *name, uint64_t *va
     *value = 0;
     for (size_t i = 0; i < t->n; i++) {
         symtab_get(t, i, &s);
-        if (symtab_is_named(t, &s, name)) {
+        size_t len;
+        const char *found = symtab_name(t, &s, &len);
+        if (found && len == strlen(name) && memcmp(found, name, len) == 0) {
             *value = s.value;
             n++;
         }
@@ -123,8 +126,7 @@ static void test_32_bits(void **state UNUSED)
     struct elf_view v;
     struct symtab t;
     uint64_t value;
-    int line;
-    const char *file;
+    struct source_line at;
 
     build_write("elf.c", source);
     if (!build_try("gcc -m32 -shared -fPIC -g -gz -nostdlib -o narrow.so elf.c >/dev/null"))
@@ -138,8 +140,12 @@ static void test_32_bits(void **state UNUSED)
     assert_int_equal(count_named(&t, "second", &value), 1);
     struct line_tables *lines = line_tables_open(&v);
     assert_non_null(lines);
-    assert_true(line_tables_find(lines, value, &file, &line));
-    assert_int_equal(line, 3);
+    assert_true(line_tables_find(lines, value, &at));
+    assert_int_equal(at.line, 3);
+    struct inline_info *inlined = inline_info_open(&v);
+    assert_true(inline_info_find(inlined, lines, value, &at));
+    assert_int_equal(at.line, 3);
+    inline_info_free(inlined);
     line_tables_free(lines);
     free(im.bytes);
 }
@@ -150,8 +156,7 @@ static void test_lines(void **state UNUSED)
     struct symtab t;
     struct elf_section debug;
     uint64_t first, second;
-    const char *file, *again;
-    int line;
+    struct source_line at, again;
 
     build("lines.so", "");
     struct image im = image_read("lines.so");
@@ -163,15 +168,18 @@ static void test_lines(void **state UNUSED)
     struct line_tables *lines = line_tables_open(&v);
     assert_non_null(lines);
     free(im.bytes); /* it is not needed any more */
-    assert_true(line_tables_find(lines, first, &file, &line));
-    assert_int_equal(line, 2);
-    assert_non_null(strstr(file, "elf.c"));
-    assert_true(line_tables_find(lines, second, &again, &line));
-    assert_int_equal(line, 3);
-    assert_ptr_equal(file, again);
-    assert_false(line_tables_find(lines, 0, &file, &line));
-    assert_false(line_tables_find(lines, second + 4096, &file, &line));
-    assert_false(line_tables_find(lines, UINT64_MAX, &file, &line));
+    assert_true(line_tables_find(lines, first, &at));
+    assert_int_equal(at.line, 2);
+    assert_non_null(strstr(at.file, "elf.c"));
+    assert_true(line_tables_find(lines, second, &again));
+    assert_int_equal(again.line, 3);
+    assert_ptr_equal(at.file, again.file);
+    assert_ptr_equal(line_tables_file(lines, at.table, 1), at.file);
+    assert_null(line_tables_file(lines, at.table, UINT64_MAX));
+    assert_null(line_tables_file(lines, UINT64_MAX, 1));
+    assert_false(line_tables_find(lines, 0, &at));
+    assert_false(line_tables_find(lines, second + 4096, &at));
+    assert_false(line_tables_find(lines, UINT64_MAX, &at));
     line_tables_free(lines);
     line_tables_free(NULL);
 }
@@ -183,8 +191,7 @@ static void test_rows(void **state UNUSED)
     struct elf_view v;
     struct symtab t;
     uint64_t at;
-    const char *file;
-    int line;
+    struct source_line found;
 
     build_write("rows.s", ".file \"rows.c\"\n.file 1 \"rows.c\"\n.text\n.globl rows\n"
                           ".type rows,@function\nrows:\n.loc 1 10 0\nnop\n"
@@ -203,14 +210,15 @@ static void test_rows(void **state UNUSED)
     struct line_tables *lines = line_tables_open(&v);
     assert_non_null(lines);
     for (size_t i = 0; i < ARRAY_SIZE(expected); i++) {
-        assert_true(line_tables_find(lines, at + i, &file, &line));
-        assert_int_equal(line, expected[i]);
+        assert_true(line_tables_find(lines, at + i, &found));
+        assert_int_equal(found.line, expected[i]);
     }
     line_tables_free(lines);
     free(im.bytes);
 }
 
-/* A sequence that ends with rows of no code, before code of another file, and goes on behind. */
+/* A sequence that ends with rows of no code, before code of another file or of none, and goes on
+ * behind. */
 static void test_empty_rows(void **state UNUSED)
 {
     static const struct {
@@ -220,8 +228,7 @@ static void test_empty_rows(void **state UNUSED)
     struct elf_view v;
     struct symtab t;
     uint64_t at;
-    const char *file;
-    int line;
+    struct source_line found;
 
     build_write("f.s", ".file 1 \"f.c\"\n.section .text.unlikely,\"ax\",@progbits\n"
                        ".globl f\n.type f,@function\nf:\n.loc 1 10 0\nnop\nnop\n"
@@ -238,9 +245,13 @@ static void test_empty_rows(void **state UNUSED)
     assert_non_null(lines);
     for (size_t i = 0; i < ARRAY_SIZE(expected); i++) {
         assert_int_equal(count_named(&t, expected[i].name, &at), 1);
-        assert_true(line_tables_find(lines, at, &file, &line));
-        assert_int_equal(line, expected[i].line);
+        assert_true(line_tables_find(lines, at, &found));
+        assert_int_equal(found.line, expected[i].line);
     }
+    assert_int_equal(count_named(&t, "f", &at), 1);
+    assert_true(line_tables_find(lines, at + 1, &found));
+    for (unsigned i = 2; i < 16; i++) /* padding, up to g */
+        assert_false(line_tables_find(lines, at + i, &found));
     line_tables_free(lines);
     free(im.bytes);
 }
@@ -391,8 +402,7 @@ static void read_all(const struct image *im, uint64_t bias)
     struct segment all = {.vaddr = 0, .memsz = UINT64_MAX, .exec = true};
     struct module m = {.elf_class = 64, .segments = &all, .nsegments = 1};
     size_t len;
-    const char *file;
-    int line;
+    struct source_line at;
 
     if (!elf_view_init(&v, im->bytes, im->size))
         return;
@@ -407,8 +417,12 @@ static void read_all(const struct image *im, uint64_t bias)
     if (debug_file_embedded(&v, &embedded))
         debug_file_close(&embedded);
     struct line_tables *t = line_tables_open(&v);
-    for (uint64_t pc = 0x1000; t && pc < 0x1400; pc += 16)
-        line_tables_find(t, pc, &file, &line);
+    struct inline_info *inlined = inline_info_open(&v);
+    for (uint64_t pc = 0x1000; t && pc < 0x1400; pc += 16) {
+        line_tables_find(t, pc, &at);
+        inline_info_find(inlined, t, pc, &at);
+    }
+    inline_info_free(inlined);
     line_tables_free(t);
 }
 

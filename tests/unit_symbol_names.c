@@ -217,6 +217,10 @@ static void test_perf_map_untrusted(void **state UNUSED)
         assert_int_equal(chown(map_path, 0, 0), 0);
     }
     assert_code(v.space, 0x10000, "planted", 0);
+    unlink(map_path);
+    assert_code(v.space, 0x10000, "planted", 0);
+    symbol_forget(getpid());
+    assert_code(v.space, 0x10000, NULL, 0);
     own_view_free(&v);
 }
 

@@ -1,10 +1,10 @@
-#include "callsite.h"
+#include "callcode.h"
 
 #include <string.h>
 
 #include "compiler.h"
 
-bool callsite_is_sigreturn(const struct space *s, uint64_t pc)
+bool callcode_is_sigreturn(const struct space *s, uint64_t pc)
 {
 #if defined(__x86_64__)
     static const uint8_t code[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}; /* mov, syscall */
@@ -47,9 +47,9 @@ static size_t indirect_length(const uint8_t *p)
     return rm == 5 ? 6 : 2;
 }
 
-enum call_kind callsite_decode(const uint8_t *code, uint64_t ret, uint64_t *target)
+enum call_kind callcode_decode(const uint8_t *code, uint64_t ret, uint64_t *target)
 {
-    const uint8_t *end = code + CALLSITE_BYTES;
+    const uint8_t *end = code + CALLCODE_BYTES;
 
     if (end[-5] == 0xe8) {
         *target = ret + (uint64_t)(int64_t)displacement(end - 4);
@@ -90,7 +90,7 @@ static uint64_t follow_jump(const struct space *s, uint64_t at)
     return space_read(s, slot, &target, sizeof(target)) ? target : 0;
 }
 
-bool callsite_reaches(const struct space *s, enum call_kind kind, uint64_t target,
+bool callcode_reaches(const struct space *s, enum call_kind kind, uint64_t target,
                       uint64_t function)
 {
     enum { HOPS = 3 };
@@ -112,7 +112,7 @@ static size_t push_length(const uint8_t *p)
     return p[0] == 0x41 && p[1] >= 0x54 && p[1] <= 0x57 ? 2 : 0;
 }
 
-bool callsite_frame_size(const struct space *s, uint64_t function, uint64_t *size)
+bool callcode_frame_size(const struct space *s, uint64_t function, uint64_t *size)
 {
     static const uint8_t endbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
     static const uint8_t frame[] = {0x55, 0x48, 0x89, 0xe5}, frame2[] = {0x55, 0x48, 0x8b, 0xec};
@@ -136,7 +136,7 @@ bool callsite_frame_size(const struct space *s, uint64_t function, uint64_t *siz
 }
 
 /* glibc's _start and musl's __clone, which have no unwind tables everywhere, go on to hlt. */
-bool callsite_ends_thread(const struct space *s, uint64_t ret)
+bool callcode_ends_thread(const struct space *s, uint64_t ret)
 {
     static const uint8_t exit_hlt[] = {0x0f, 0x05, 0xf4}; /* syscall; hlt */
     const uint8_t *p = space_at(s, ret, 16);
@@ -146,25 +146,25 @@ bool callsite_ends_thread(const struct space *s, uint64_t ret)
 
 #else
 
-enum call_kind callsite_decode(const uint8_t *code UNUSED, uint64_t ret UNUSED, uint64_t *target)
+enum call_kind callcode_decode(const uint8_t *code UNUSED, uint64_t ret UNUSED, uint64_t *target)
 {
     *target = 0;
     return CALL_NONE;
 }
 
-bool callsite_reaches(const struct space *s UNUSED, enum call_kind kind UNUSED,
+bool callcode_reaches(const struct space *s UNUSED, enum call_kind kind UNUSED,
                       uint64_t target UNUSED, uint64_t function UNUSED)
 {
     return false;
 }
 
-bool callsite_frame_size(const struct space *s UNUSED, uint64_t function UNUSED,
+bool callcode_frame_size(const struct space *s UNUSED, uint64_t function UNUSED,
                          uint64_t *size UNUSED)
 {
     return false;
 }
 
-bool callsite_ends_thread(const struct space *s UNUSED, uint64_t ret UNUSED)
+bool callcode_ends_thread(const struct space *s UNUSED, uint64_t ret UNUSED)
 {
     return false;
 }
