@@ -13,10 +13,21 @@
 /* Of longer ones only the beginning of the plain name is looked at. */
 #define NAME_MAX_LEN 1024
 
+/* More of its frames without a name than these lie nowhere between two of a library's. */
+#define CALLER_GAP 2
+
+/* Patterns of which any must match. */
+struct patterns {
+    struct pattern pattern;
+    struct patterns *next;
+};
+
 struct signature {
-    const char *function;           /* key of the table of plain ones */
-    struct pattern pattern, module; /* MODULE.text NULL: any */
+    const char *function; /* key of the table of plain ones */
+    struct pattern pattern;
+    struct patterns *modules; /* NULL: any */
     enum sig_role role;
+    bool by_caller;
     bool any_call;   /* LOCK: also when it waits in another call than futex */
     bool needs_cond; /* only when it waits on a condition variable */
     unsigned reach;
@@ -35,7 +46,7 @@ struct signatures {
 };
 
 struct builtin {
-    enum { LOCK, COND_LOCK, POLLED, IDLE, NONE } role;
+    enum { LOCK, COND_LOCK, POLLED, CALLER_LOCK, CALLER_POLLED, IDLE, PARKED, NONE } role;
     unsigned reach;
     const char *module, *function, *label;
 };
@@ -74,21 +85,35 @@ static void insert(struct signatures *s, struct signature *row)
     HASH_ADD_KEYPTR(hh, s->plain, row->function, strlen(row->function), row);
 }
 
+/* The alternatives of TEXT, which are separated by '|'. */
+static struct patterns *split_patterns(struct signatures *s, const char *text)
+{
+    struct patterns *all = NULL;
+
+    for (const char *at = text, *end; at; at = *end ? end + 1 : NULL) {
+        struct patterns *p = arena_zalloc(&s->arena, sizeof(*p));
+        end = strchrnul(at, '|');
+        p->pattern = pattern_of(arena_printf(&s->arena, "%.*s", (int)(end - at), at));
+        p->next = all;
+        all = p;
+    }
+    return all;
+}
+
 static void insert_builtin(struct signatures *s, const struct builtin *b, size_t rank)
 {
-    static const enum sig_role roles[] = {[LOCK] = SIG_LOCK,
-                                          [COND_LOCK] = SIG_LOCK,
-                                          [POLLED] = SIG_LOCK,
-                                          [IDLE] = SIG_IDLE,
-                                          [NONE] = SIG_NONE};
+    static const enum sig_role roles[] = {
+        [LOCK] = SIG_LOCK,        [COND_LOCK] = SIG_LOCK,     [POLLED] = SIG_LOCK,
+        [CALLER_LOCK] = SIG_LOCK, [CALLER_POLLED] = SIG_LOCK, [IDLE] = SIG_IDLE,
+        [PARKED] = SIG_PARKED,    [NONE] = SIG_NONE};
     struct signature *row = arena_zalloc(&s->arena, sizeof(*row));
 
     row->pattern = pattern_of(b->function);
-    if (b->module)
-        row->module = pattern_of(b->module);
+    row->modules = split_patterns(s, b->module);
     row->role = roles[b->role];
+    row->by_caller = b->role == CALLER_LOCK || b->role == CALLER_POLLED;
     row->needs_cond = b->role == COND_LOCK;
-    row->any_call = b->role == POLLED;
+    row->any_call = b->role == POLLED || b->role == CALLER_POLLED;
     row->reach = b->reach;
     row->label = b->label;
     row->rank = RANK_BUILTIN + rank;
@@ -129,7 +154,7 @@ static bool word_is(const char *word, size_t len, const char *what)
 static bool parse_line(struct rule_line *line, struct user_line *out, char *err, size_t size)
 {
     static const char *const roles[] = {
-        [SIG_NONE] = "none", [SIG_LOCK] = "lock", [SIG_IDLE] = "idle"};
+        [SIG_NONE] = "none", [SIG_LOCK] = "lock", [SIG_IDLE] = "idle", [SIG_PARKED] = "parked"};
     size_t len, role = 0;
     const char *word = rule_word(line, &len);
 
@@ -144,8 +169,8 @@ static bool parse_line(struct rule_line *line, struct user_line *out, char *err,
     out->label = line->text;
     out->label_len = line->len;
     if (role == ARRAY_SIZE(roles))
-        snprintf(err, size, "line %d: '%.*s' is neither 'lock' nor 'idle' nor 'none'", line->number,
-                 (int)MIN(len, (size_t)40), word);
+        snprintf(err, size, "line %d: '%.*s' is none of 'lock', 'idle', 'parked', 'none'",
+                 line->number, (int)MIN(len, (size_t)40), word);
     else if (out->function_len == 0 || *out->function == '@')
         snprintf(err, size, "line %d: no function behind '%.*s'", line->number, (int)len, word);
     else if (out->module && out->module_len == 0)
@@ -167,7 +192,7 @@ static void insert_line(struct signatures *s, const struct user_line *line)
 
     row->pattern = pattern_of(keep(s, line->function, line->function_len));
     if (line->module)
-        row->module = pattern_of(keep(s, line->module, line->module_len));
+        row->modules = split_patterns(s, keep(s, line->module, line->module_len));
     row->role = line->role;
     row->any_call = true;
     row->reach = ANY;
@@ -198,24 +223,29 @@ bool signatures_add(struct signatures *s, const char *text, char *err, size_t si
 struct stack_view {
     const struct frame_fact *f;
     size_t n;
-    struct api_match api;
+    const struct api_match *api;
 };
 
 static bool module_matches(const struct signature *row, const struct frame_name *f)
 {
-    return !row->module.text || (f->module && pattern_matches(&row->module, f->module));
+    const struct patterns *p = row->modules;
+
+    while (p && !(f->module && pattern_matches(&p->pattern, f->module)))
+        p = p->next;
+    return p || !row->modules;
 }
 
 /* Whether frame I is near enough to the wait. */
 static bool within_reach(const struct signature *row, const struct stack_view *v, size_t i)
 {
     const char *module = v->f[i].n.module;
+    size_t site = v->api->caller;
 
-    if (row->reach == ANY || i <= v->api.caller)
+    if (row->reach == ANY || i <= site)
         return true;
-    if (i - v->api.caller > row->reach || !module)
+    if (i - site > row->reach || !module)
         return false;
-    for (size_t j = v->api.caller; j < i; j++) {
+    for (size_t j = site; j < i; j++) {
         if (!v->f[j].n.module || strcmp(v->f[j].n.module, module) != 0)
             return false;
     }
@@ -226,7 +256,7 @@ static const struct signature *better(const struct signature *best, const struct
                                       const struct stack_view *v, size_t i)
 {
     bool wins = (!best || row->rank < best->rank) && module_matches(row, &v->f[i].n) &&
-                (!row->needs_cond || v->api.kind == KIND_COND) && within_reach(row, v, i);
+                (!row->needs_cond || v->api->kind == KIND_COND) && within_reach(row, v, i);
 
     return wins ? row : best;
 }
@@ -267,20 +297,53 @@ static const struct signature *match_frame(const struct signatures *s, const str
     return match_name(s, name, best, v, i);
 }
 
-struct sig_match signatures_match(const struct signatures *s, const struct frame_fact *frames,
-                                  size_t n)
+/* Whether frame I is a function of the lock that ROW describes. */
+static bool is_same_lock(const struct signatures *s, const struct stack_view *v, size_t i,
+                         const struct signature *row)
 {
-    struct stack_view v = {.f = frames, .n = n, .api = api_classify(frames, n)};
+    const struct signature *other = match_frame(s, v, i);
+
+    return other && other->label && row->label && strcmp(other->label, row->label) == 0;
+}
+
+/* The innermost frame outside the functions of the lock that ROW describes, of which frame I is
+ * one. Its static functions may have no names. */
+static size_t find_caller(const struct signatures *s, const struct stack_view *v, size_t i,
+                          const struct signature *row)
+{
+    const char *module = v->f[i].n.module;
+    size_t caller = MAX(i + 1, v->api->caller);
+
+    for (size_t j = caller; j < v->n && j <= caller + CALLER_GAP; j++) {
+        const struct frame_name *f = &v->f[j].n;
+        if (is_same_lock(s, v, j, row))
+            caller = j + 1;
+        else if (f->name || !f->module || !module || strcmp(f->module, module) != 0)
+            break;
+    }
+    return caller;
+}
+
+struct sig_match signatures_match(const struct signatures *s, const struct frame_fact *frames,
+                                  size_t n, const struct api_match *api)
+{
+    struct stack_view v = {.f = frames, .n = n, .api = api};
     const struct signature *row = NULL;
     size_t i = 0;
 
     while (i < n && !(row = match_frame(s, &v, i)))
         i++;
     bool counts = row && (row->role != SIG_NONE || row->label) &&
-                  !(row->role == SIG_LOCK && v.api.other_call && !row->any_call);
+                  !(row->role == SIG_LOCK && api->other_call && !row->any_call);
     if (!counts)
-        return (struct sig_match){.role = SIG_NONE, .frame = n};
-    return (struct sig_match){.role = row->role, .label = row->label, .frame = i};
+        return (struct sig_match){.role = SIG_NONE, .frame = n, .caller = n};
+    return (struct sig_match){
+        .role = row->role,
+        .label = row->label,
+        .frame = i,
+        .by_caller = row->by_caller,
+        .caller = row->role == SIG_LOCK ? find_caller(s, &v, i, row) : n,
+    };
 }
 
 const char *signature_who_tells(const char *label)

@@ -13,7 +13,9 @@
 enum sig_role {
     SIG_NONE,
     SIG_LOCK, /* a wait for a lock of a runtime or server: contention */
-    SIG_IDLE, /* waiting for work, or for time to pass */
+    SIG_IDLE, /* waiting for work, or for time to pass; of what is known to wait for a lock it says
+                 nothing: a pool's queue has a lock as well */
+    SIG_PARKED, /* waits for work on a lock on which the server parks its workers */
 };
 
 /* The tables of signatures.def and what the user added. */
@@ -24,7 +26,7 @@ void signatures_free(struct signatures *s); /* NULL is allowed */
 /*
  * Adds the lines of TEXT (--signatures FILE), which go before those built in, the first that
  * matches a frame deciding:
- *     lock|idle|none  FUNCTION-PATTERN  [@MODULE-PATTERN]  [LABEL...]
+ *     lock|idle|parked|none  FUNCTION-PATTERN  [@MODULE-PATTERN[|MODULE-PATTERN...]]  [LABEL...]
  * Patterns are shell patterns without blanks, against the demangled name, whole or without its
  * parameters, template arguments and return type (plain_name()). '#' begins a comment. "none"
  * takes away what is built in. Without LABEL the function pattern is the label. Returns true, or
@@ -37,22 +39,11 @@ struct sig_match {
     const char *label; /* "InnoDB row lock"; lives as long as the table. NULL when NONE, but for
                           waits that are shown together though nothing can be told of them */
     size_t frame;      /* that matched; N when NONE and no LABEL */
+    bool by_caller;    /* LOCK: a process has many locks with LABEL, and their callers tell them
+                          apart; false: it has one, or the callers do not tell which */
+    size_t caller;     /* LOCK: the innermost frame outside the functions of the lock's own library,
+                          which called it; N when there is none, and for all other roles */
 };
-
-/*
- * The innermost frame that matches a signature decides. Holds for a thread that sleeps, and is
- * needed where the call and the memory do not show what it waits for: LOCK makes a lock of a
- * condition variable, a semaphore, an unknown futex or a wait in epoll, and IDLE makes an idle
- * thread also of one that waits for a mutex on which a server parks its workers. A built-in
- * LOCK is not given for a thread in another call than futex (disk, network), except those of which
- * it is known that they wait so (PostgreSQL, SQLite).
- */
-struct sig_match signatures_match(const struct signatures *s, const struct frame_fact *frames,
-                                  size_t n);
-
-/* Who knows what cannot be seen of the waits with LABEL ("jcmd PID Thread.print -l tells"), or
- * NULL. */
-const char *signature_who_tells(const char *label);
 
 /*
  * What the C (or C++, Rust, Go) library's functions on the stack say, for a thread that waits on a
@@ -79,6 +70,21 @@ struct api_match {
                             then KIND is NONE, and INSIDE what it may hold meanwhile */
 };
 struct api_match api_classify(const struct frame_fact *frames, size_t n);
+
+/*
+ * The innermost frame that matches a signature decides. Holds for a thread that sleeps, and is
+ * needed where the call and the memory do not show what it waits for: LOCK makes a lock of a
+ * condition variable, a semaphore, an unknown futex or a wait in epoll, IDLE an idle thread of one
+ * that waits for such, and PARKED of one that waits for a lock as well. A built-in LOCK is not
+ * given for a thread in another call than futex (disk, network), except those of which it is known
+ * that they wait so (PostgreSQL, SQLite). API is what api_classify() says of the same frames.
+ */
+struct sig_match signatures_match(const struct signatures *s, const struct frame_fact *frames,
+                                  size_t n, const struct api_match *api);
+
+/* Who knows what cannot be seen of the waits with LABEL ("jcmd PID Thread.print -l tells"), or
+ * NULL. */
+const char *signature_who_tells(const char *label);
 
 /* Names that the user gives (--names FILE): lines "PATTERN NAME...", the shell pattern (without
  * blanks) against a lock's own name, its site (whole or as plain_name()) and its address in hex.

@@ -125,6 +125,7 @@ struct walk {
     size_t n;
     struct api_match m;
     bool decided;     /* M says something */
+    bool by_local;    /* ... which is what a local function of the C library says */
     bool is_static;   /* the C library is part of the program */
     bool direct_call; /* ... and the program made the system call by itself */
     bool left;        /* frames of other libraries lie between */
@@ -199,6 +200,19 @@ static void note_inside(struct walk *w, const struct api *row)
         w->m.inside = row->inside;
 }
 
+static bool is_local(const struct frame_name *f)
+{
+    return f->kind != MODULE_OTHER && !f->exported;
+}
+
+/* Whether the row of frame I stands against the one that decided. pthread_cond_wait() takes its
+ * mutex by a function of its own, of which only debug names tell: what was called stays the same.
+ * With locks of the library's own it is the innermost that knows which. */
+static bool overrules(const struct walk *w, const struct api *row, size_t i)
+{
+    return w->by_local && !w->left && !w->m.inside && !row->inside && !is_local(&w->f[i].n);
+}
+
 static void note(struct walk *w, const struct api *row, size_t i)
 {
     if (w->m.other_call) {
@@ -207,9 +221,10 @@ static void note(struct walk *w, const struct api *row, size_t i)
     }
     if (w->m.kind == KIND_MUTEX || w->m.kind == KIND_RWLOCK)
         note_inside(w, row);
-    if (w->decided || row->kind == KIND_NONE)
+    if (row->kind == KIND_NONE || (w->decided && !overrules(w, row, i)))
         return;
     w->decided = true;
+    w->by_local = is_local(&w->f[i].n);
     w->m.kind = row->kind;
     w->m.mode = row->mode;
     w->m.inside = row->inside;

@@ -112,7 +112,8 @@ struct stack_of_names {
     size_t n;
 };
 
-/* Adds frames "name@module"; "?" is one without a name; a leading '!' marks an exact one. */
+/* Adds frames "name@module"; "?" is one without a name; a leading '!' marks an exact one, '~' a
+ * local function. */
 static struct stack_of_names stack(const char *const *names)
 {
     struct stack_of_names s = {.n = 0};
@@ -122,6 +123,8 @@ static struct stack_of_names stack(const char *const *names)
         const char *name = *names, *at = strrchr(name, '@');
         f->exact = s.n == 0 || *name == '!';
         name += *name == '!';
+        f->n.exported = *name != '~' && *name != '?';
+        name += *name == '~';
         f->n.module = at + 1;
         f->n.name = *name == '?' ? NULL : strndup(name, (size_t)(at - name));
         if (strncmp(at + 1, "libc.so", 7) == 0)
@@ -181,6 +184,23 @@ static void test_threads_of_glibc(void **state)
     CHECK(ONCE, NULL, 1, 2, "?@" LIBC, "pthread_once@" LIBC, "main@prog");
     CHECK(ONCE, NULL, 1, 2, "syscall@" LIBC, "__cxa_guard_acquire@libstdc++.so.6", "f()@prog");
     CHECK(COND, NULL, 1, 2, "?@libpthread.so.0", "pthread_cond_wait@libpthread.so.0", "main@prog");
+}
+
+/* With debug names: what was called decides, and of the library's own locks the innermost. */
+static void test_local_functions(void **state)
+{
+    (void)state;
+    CHECK(COND, NULL, 3, 4, "~__lll_lock_wait@" LIBC, "~__pthread_mutex_cond_lock@" LIBC,
+          "~__pthread_cond_wait_common@" LIBC, "___pthread_cond_wait@" LIBC, "work@prog");
+    CHECK(MUTEX, NULL, 2, 3, "~__lll_lock_wait@" LIBC, "~__pthread_mutex_lock_full@" LIBC,
+          "___pthread_mutex_lock@" LIBC, "work@prog");
+    CHECK(ONCE, NULL, 1, 2, "~futex_wait@" LIBC, "~__pthread_once_slow@" LIBC, "f@prog",
+          "pthread_join@" LIBC);
+    CHECK(MUTEX, NULL, 0, 1, "~__pthread_mutex_cond_lock@" LIBC, "f@prog");
+    CHECK(LIBC, "malloc arena", 1, 3, "~__lll_lock_wait_private@" LIBC, "~arena_get2@" LIBC,
+          "fopen@" LIBC, "work@prog");
+    CHECK(LIBC, "stdio list", 1, 4, "~__lll_lock_wait_private@" LIBC, "~_IO_cleanup@" LIBC,
+          "~__run_exit_handlers@" LIBC, "exit@" LIBC, "main@prog");
 }
 
 static void test_modes(void **state)
@@ -355,9 +375,12 @@ static void test_signal_handlers(void **state)
 static void check_sig(const struct signatures *s, struct stack_of_names st, enum sig_role role,
                       const char *label, size_t frame)
 {
-    struct sig_match m = signatures_match(s, st.f, st.n);
+    struct api_match api = api_classify(st.f, st.n);
+    struct sig_match m = signatures_match(s, st.f, st.n, &api);
 
     assert_int_equal(m.role, role);
+    assert_true(role == SIG_LOCK ? m.caller > m.frame && m.caller >= api.caller
+                                 : m.caller == st.n && !m.by_caller);
     assert_int_equal(m.frame, role == SIG_NONE && !label ? st.n : frame);
     if (label)
         assert_string_equal(m.label, label);
@@ -388,7 +411,10 @@ static void test_mariadb(void **state)
               STACK(COND_WAIT, "Interruptible_wait::wait(st_mysql_cond*)@mariadbd", "?@mariadbd",
                     "Item_func_sleep::val_int()@mariadbd", SESSION),
               SIG_IDLE, "SELECT SLEEP()", 4);
-    check_sig(s, STACK(COND_WAIT, "?@mariadbd", SESSION), SIG_LOCK, "wait inside a statement", 3);
+    check_sig(s, STACK(COND_WAIT, "?@mariadbd", "ha_commit_trans(THD*, bool)@mariadbd", SESSION),
+              SIG_LOCK, "commit: order, log or row lock", 3);
+    /* It may be anything. */
+    check_sig(s, STACK(COND_WAIT, "?@mariadbd", SESSION), SIG_NONE, NULL, 0);
     check_sig(s, STACK(COND_WAIT, "do_handle_one_connection(CONNECT*, bool)@mariadbd"), SIG_IDLE,
               "session cache", 2);
     /* A disk or a client is no lock. */
@@ -399,6 +425,123 @@ static void test_mariadb(void **state)
     check_sig(s, STACK("poll@" LIBC, "vio_io_wait@mariadbd", "vio_write@mariadbd", SESSION),
               SIG_NONE, NULL, 0);
     check_sig(s, STACK(COND_WAIT, "?@mariadbd", "?@mariadbd", "?@" LIBC), SIG_NONE, NULL, 0);
+    signatures_free(s);
+}
+
+/* Functions of a program that has nothing to do with a server. */
+static void test_names_of_others(void **state)
+{
+    static const char *const names[] = {
+        "handler::next_job()",
+        "dispatch_command(int)",
+        "lock_wait",
+        "thr_lock",
+        "open_table",
+        "tdc_acquire_share",
+        "Query_cache::get(int)",
+        "get_event",
+        "IOThreadMain",
+        "bioProcessBackgroundJobs",
+        "take_gil",
+        "PyEval_RestoreThread",
+        "LWLockAcquire",
+        "s_lock",
+        "ProcSleep",
+        "ThreadPoolImpl::worker",
+        "handle_manager",
+        "log_writer",
+        "erts_schedule",
+        "gvl_acquire",
+        "background_thread_entry",
+    };
+    struct signatures *s = signatures_new();
+    char frame[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        snprintf(frame, sizeof(frame), "%s@prog", names[i]);
+        check_sig(s, STACK(COND_WAIT, frame, "main@prog"), SIG_NONE, NULL, 0);
+    }
+    signatures_free(s);
+}
+
+/* One name may stand in several files. */
+static void test_modules(void **state)
+{
+    static const char *const modules[] = {"mysqld", "mariadbd", "libmysqld.so.20", "ha_innodb.so"};
+    struct signatures *s = signatures_new();
+    char frame[64], err[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(modules) / sizeof(*modules); i++) {
+        snprintf(frame, sizeof(frame), "lock_wait@%s", modules[i]);
+        check_sig(s, STACK(COND_WAIT, frame), SIG_LOCK, "InnoDB row lock", 2);
+    }
+    check_sig(s, STACK(COND_WAIT, "get_event@mariadbd", "?@mariadbd"), SIG_IDLE,
+              "server worker without work", 2);
+    check_sig(s, STACK(COND_WAIT, "lock_wait@libmariadb.so.3"), SIG_NONE, NULL, 0);
+    assert_true(signatures_add(s, "lock f @a|b*|c* ours\nlock g @a| ours", err, sizeof(err)));
+    check_sig(s, STACK(COND_WAIT, "f@a"), SIG_LOCK, "ours", 2);
+    check_sig(s, STACK(COND_WAIT, "f@cd"), SIG_LOCK, "ours", 2);
+    check_sig(s, STACK(COND_WAIT, "f@ab"), SIG_NONE, NULL, 0);
+    check_sig(s, STACK(COND_WAIT, "g@ab"), SIG_NONE, NULL, 0);
+    signatures_free(s);
+}
+
+static void check_caller(const struct signatures *s, struct stack_of_names st, bool by_caller,
+                         size_t caller)
+{
+    struct api_match api = api_classify(st.f, st.n);
+    struct sig_match m = signatures_match(s, st.f, st.n, &api);
+
+    assert_int_equal(m.role, SIG_LOCK);
+    assert_int_equal(m.by_caller, by_caller);
+    assert_int_equal(m.caller, caller);
+    release(&st);
+}
+
+static void test_callers(void **state)
+{
+    struct signatures *s = signatures_new();
+    char err[64];
+
+    (void)state;
+    check_caller(s,
+                 STACK("syscall@" LIBC, "parking_lot::raw_mutex::RawMutex::lock_slow@p",
+                       "lock_api::mutex::Mutex<R,T>::lock@p", "p::queue::push@p", "p::main@p"),
+                 true, 3);
+    check_caller(s,
+                 STACK("syscall@" LIBC, "absl::lts_20220623::Mutex::ReaderLock()@p",
+                       "absl::lts_20220623::ReaderMutexLock::ReaderMutexLock(int)@p", "f()@p"),
+                 true, 3);
+    check_caller(s,
+                 STACK("syscall@" LIBC, "?@libglib-2.0.so.0", "g_mutex_lock@libglib-2.0.so.0",
+                       "push@prog", "main@prog"),
+                 true, 3);
+    check_caller(s,
+                 STACK("?@" LIBC, "PGSemaphoreLock@postgres", "LWLockQueueSelf@postgres",
+                       "?@postgres", "LWLockAcquire@postgres", "?@postgres", "XLogFlush@postgres"),
+                 true, 5);
+    /* The caller of a lock, not another lock that is taken farther out. */
+    check_caller(s,
+                 STACK("?@" LIBC, "LWLockAcquire@postgres", "f@postgres", "LWLockAcquire@postgres"),
+                 true, 2);
+    check_caller(s,
+                 STACK("?@" LIBC, "LWLockAcquire@postgres", "?@ext.so", "LWLockAcquire@postgres"),
+                 true, 2);
+    check_caller(s, STACK("?@" LIBC, "LWLockAcquire@postgres"), true, 2); /* nobody */
+    /* One lock a process, or callers that do not tell which. */
+    check_caller(s, STACK(COND_WAIT, "take_gil@python3.12", "?@python3.12"), false, 3);
+    check_caller(s,
+                 STACK(COND_WAIT, "PlatformEvent::park()@libjvm.so",
+                       "ObjectMonitor::enter(JavaThread*)@libjvm.so", "?@"),
+                 false, 4);
+    check_caller(s,
+                 STACK(COND_WAIT, "?@mariadbd", "handler::ha_write_row(char*)@mariadbd",
+                       "handler::ha_x()@mariadbd", SESSION),
+                 false, 5);
+    assert_true(signatures_add(s, "lock Pool::checkout pool", err, sizeof(err)));
+    check_caller(s, STACK(COND_WAIT, "Pool::checkout()@prog", "main@prog"), false, 3);
     signatures_free(s);
 }
 
@@ -488,7 +631,11 @@ static void test_postgres_and_redis(void **state)
                     "PostgresMain@postgres", "?@postgres", "PostmasterMain@postgres"),
               SIG_NONE, NULL, 0);
     check_sig(s, STACK("?@" LIBC, "pthread_mutex_lock@" LIBC, "IOThreadMain@redis-server"),
-              SIG_IDLE, "Redis I/O thread without work", 2);
+              SIG_PARKED, "Redis I/O thread without work", 2);
+    check_sig(s, STACK("?@" LIBC, "pthread_mutex_lock@" LIBC, "IOThreadMain@valkey-server"),
+              SIG_PARKED, "Redis I/O thread without work", 2);
+    check_sig(s, STACK(COND_WAIT, "bioProcessBackgroundJobs@redis-check-rdb"), SIG_IDLE,
+              "Redis background thread without work", 2);
     signatures_free(s);
 }
 
@@ -525,12 +672,14 @@ static void test_worker_loops(void **state)
 static void test_nothing_to_match(void **state)
 {
     struct signatures *s = signatures_new();
-    struct sig_match m = signatures_match(s, NULL, 0);
+    struct api_match api = api_classify(NULL, 0);
+    struct sig_match m = signatures_match(s, NULL, 0, &api);
 
     (void)state;
     assert_int_equal(m.role, SIG_NONE);
     assert_null(m.label);
     assert_int_equal(m.frame, 0);
+    assert_int_equal(m.caller, 0);
     check_sig(s, STACK(COND_WAIT, "work@prog", "main@prog"), SIG_NONE, NULL, 0);
     signatures_free(s);
     signatures_free(NULL);
@@ -545,12 +694,14 @@ static void test_long_names(void **state)
     (void)state;
     memset(name, 'x', 100000);
     name[100000] = '\0';
-    memcpy(name, "handler::", 9);
+    memcpy(name, "QReadWriteLock::", 16);
     f.n.name = name;
-    assert_int_equal(signatures_match(s, &f, 1).role, SIG_LOCK);
+    struct api_match api = api_classify(&f, 1);
+    assert_int_equal(signatures_match(s, &f, 1, &api).role, SIG_LOCK);
     memset(name, '<', 100000);
-    assert_int_equal(signatures_match(s, &f, 1).role, SIG_NONE);
-    assert_int_equal(api_classify(&f, 1).kind, KIND_NONE);
+    api = api_classify(&f, 1);
+    assert_int_equal(api.kind, KIND_NONE);
+    assert_int_equal(signatures_match(s, &f, 1, &api).role, SIG_NONE);
     free(name);
     signatures_free(s);
 }
@@ -569,6 +720,7 @@ static void test_user_signatures(void **state)
     static const char text[] = "# ours\n"
                                "lock  Pool::checkout  @libpool*  connection pool  # the big one\n"
                                "\tidle\tworker_*\r\n"
+                               "parked consume\n"
                                "\n"
                                "none handler::ha_rnd_next\n"
                                "idle handler::*\n"
@@ -584,6 +736,7 @@ static void test_user_signatures(void **state)
     check_sig(s, STACK("read@" LIBC, "Pool::checkout(int)@libpool.so"), SIG_LOCK, "connection pool",
               1);
     check_sig(s, STACK(COND_WAIT, "worker_2(void*)@prog"), SIG_IDLE, "worker_*", 2);
+    check_sig(s, STACK("pthread_mutex_lock@" LIBC, "consume@prog"), SIG_PARKED, "consume", 1);
     check_sig(s, STACK(COND_WAIT, "handler::ha_rnd_next(char*)@mariadbd"), SIG_NONE, NULL, 0);
     check_sig(s, STACK(COND_WAIT, "handler::ha_index_first(char*)@mariadbd"), SIG_IDLE,
               "handler::*", 2);
@@ -678,6 +831,7 @@ int main(void)
         cmocka_unit_test(test_names_are_cut),
         cmocka_unit_test(test_c_names),
         cmocka_unit_test(test_threads_of_glibc),
+        cmocka_unit_test(test_local_functions),
         cmocka_unit_test(test_modes),
         cmocka_unit_test(test_locks_inside_the_library),
         cmocka_unit_test(test_real_mutexes_inside_the_library),
@@ -688,6 +842,9 @@ int main(void)
         cmocka_unit_test(test_frames_without_a_module),
         cmocka_unit_test(test_signal_handlers),
         cmocka_unit_test(test_mariadb),
+        cmocka_unit_test(test_names_of_others),
+        cmocka_unit_test(test_modules),
+        cmocka_unit_test(test_callers),
         cmocka_unit_test(test_jvm),
         cmocka_unit_test(test_cpython),
         cmocka_unit_test(test_postgres_and_redis),
