@@ -107,7 +107,7 @@ static bool is_proved(const struct proctab *procs, const struct thread *th)
     return stood >= (th->fact->futex.timed ? TIMED_STANDS : DEADLOCK_STANDS) && !th->fact->fresh;
 }
 
-/* Kinds for which a thread that wants what it holds waits for ever; the others are granted again or
+/* Kinds for which a thread that wants what it holds does wait; the others are granted again or
  * refused, so that such a sight is a misreading. */
 static bool can_lock_itself_out(const struct thread *th)
 {
@@ -115,7 +115,7 @@ static bool can_lock_itself_out(const struct thread *th)
     case KIND_MUTEX:
     case KIND_MUTEX_ADAPTIVE:
     case KIND_MUTEX_ROBUST:
-        return !th->fact->futex.timed;
+        return true;
     default:
         return false;
     }
@@ -258,6 +258,17 @@ struct group {
     size_t n;
 };
 
+/* How surely TH waits for whom its edge leads to: as of a holder. */
+static enum confidence edge_confidence(const struct thread *th)
+{
+    const struct thread *to = th->edge.to;
+
+    if (!to)
+        return CONF_UNKNOWN;
+    /* Who is seen to come for what it holds has got it since. */
+    return th->edge.firm && !(to->row == th->row && to->fact->fresh) ? CONF_CONFIRMED : CONF_LIKELY;
+}
+
 static void put_link(struct arena *a, struct snap_link *out, const struct thread *th)
 {
     out->pid = th->pid;
@@ -265,6 +276,7 @@ static void put_link(struct arena *a, struct snap_link *out, const struct thread
     memcpy(out->comm, th->fact->comm, sizeof(out->comm));
     out->state = th->state;
     out->lock = th->row ? arena_strdup(a, th->row->id) : NULL;
+    out->confidence = edge_confidence(th);
 }
 
 /* The way from TH on, over DEPTH locks and to the thread ROOT behind the last, if there is one. */
@@ -273,11 +285,16 @@ static void put_path(struct arena *a, struct snap_chain *c, const struct thread 
 {
     struct snap_link *path = arena_zalloc(a, ((size_t)depth + 1) * sizeof(*path));
 
-    for (; (int)c->npath < depth; th = th->edge.to)
+    c->confidence = CONF_CONFIRMED;
+    for (; (int)c->npath < depth; th = th->edge.to) {
         put_link(a, &path[c->npath++], th);
+        if (edge_confidence(th) == CONF_LIKELY)
+            c->confidence = CONF_LIKELY;
+    }
     if (root) {
         put_link(a, &c->root, root);
         c->root.lock = NULL;
+        c->root.confidence = CONF_UNKNOWN;
         path[c->npath++] = c->root;
     }
     c->path = path;
@@ -314,6 +331,8 @@ static bool describe_lock_end(struct arena *a, const struct proctab *procs, stru
         return false;
     bool gone = o.is == OWNER_ENDED || o.is == OWNER_ELSEWHERE || o.is == OWNER_DIED;
     bool unnamed = o.is == OWNER_UNNAMED;
+    if (r->confidence != CONF_CONFIRMED || (gone && !o.sure))
+        c->confidence = CONF_LIKELY;
     c->end = gone ? CHAIN_GONE : CHAIN_UNNAMED;
     c->root = c->path[c->npath - 1];
     c->detail = why;
@@ -324,15 +343,18 @@ static bool describe_lock_end(struct arena *a, const struct proctab *procs, stru
 
 /* Deadlocks ----------------------------------------------------------------------------- */
 
-static bool is_deadlock(const struct proctab *procs, const struct thread *root)
+/* Whether the circle stands; *TIMED: somebody in it waits with a timeout. */
+static bool is_standing(const struct proctab *procs, const struct thread *root, bool *timed)
 {
     const struct thread *th = root;
 
+    *timed = false;
     if (root->edge.to == root && !can_lock_itself_out(root))
         return false;
     do {
         if (!is_proved(procs, th))
             return false;
+        *timed |= th->fact->futex.timed;
         th = th->edge.to;
     } while (th != root);
     return true;
@@ -342,16 +364,17 @@ static bool describe_cycle(struct arena *a, const struct proctab *procs, struct 
                            const struct thread *root)
 {
     int n = 1;
+    bool timed;
 
-    if (!is_deadlock(procs, root))
+    if (!is_standing(procs, root, &timed))
         return false;
     for (const struct thread *th = root->edge.to; th != root; th = th->edge.to)
         n++;
     put_path(a, c, root, n, NULL);
     c->root = c->path[0];
-    c->end = CHAIN_CYCLE;
-    c->cycle = true;
-    c->text = chain_text_cycle(a, root, n, c->blocked);
+    c->end = timed ? CHAIN_CYCLE_TIMED : CHAIN_CYCLE;
+    c->cycle = !timed;
+    c->text = chain_text_cycle(a, root, n, c->blocked, timed);
     return true;
 }
 
@@ -388,7 +411,7 @@ static void describe_interrupted(struct arena *a, struct snap_chain *c, const st
     put_path(a, c, th, 1, NULL);
     c->root = c->path[0];
     c->end = CHAIN_CYCLE;
-    c->cycle = true;
+    c->confidence = CONF_LIKELY;
     c->text = chain_text_interrupted(a, th, c->blocked);
 }
 
@@ -468,13 +491,24 @@ static struct group *collect_groups(const struct node *nodes, size_t n, size_t *
     return groups;
 }
 
-/* Those that turned out to be cycles go to the front; the others keep their order. */
-static void cycles_first(struct snap_chain *chains, size_t n)
+static bool is_proved_cycle(const struct snap_chain *c)
+{
+    return c->cycle;
+}
+
+static bool is_cycle(const struct snap_chain *c)
+{
+    return c->end == CHAIN_CYCLE || c->end == CHAIN_CYCLE_TIMED;
+}
+
+/* Those that are SUCH go to the front; both these and the others keep their order. */
+static void move_to_front(struct snap_chain *chains, size_t n,
+                          bool (*such)(const struct snap_chain *))
 {
     size_t front = 0;
 
     for (size_t i = 0; i < n; i++) {
-        if (!chains[i].cycle)
+        if (!such(&chains[i]))
             continue;
         struct snap_chain c = chains[i];
         memmove(&chains[front + 1], &chains[front], (i - front) * sizeof(c));
@@ -499,7 +533,8 @@ const struct snap_chain *chain_list(struct arena *a, struct proctab *procs, size
         out[*n] = (struct snap_chain){0};
         *n += describe(a, procs, &out[*n], &groups[i]);
     }
-    cycles_first(out, *n);
+    move_to_front(out, *n, is_cycle);
+    move_to_front(out, *n, is_proved_cycle);
     free(groups);
     free(nodes);
     free(g.walk);

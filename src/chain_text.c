@@ -29,17 +29,12 @@ static const char *rest_text(struct arena *a, const struct thread *th, int block
     return told < blocked ? arena_printf(a, "; %d blocked in all", blocked) : "";
 }
 
-static const char *held_by(struct arena *a, const struct thread *th)
-{
-    return th->row->kind == KIND_JOIN
-               ? ""
-               : arena_printf(a, " held by %s", wording_thread(a, th->edge.to));
-}
-
 const char *chain_text_onwards(struct arena *a, const struct proctab *procs,
                                const struct thread *far, int blocked)
 {
-    return arena_printf(a, "%s%s%s%s", waiting_text(a, far), held_by(a, far),
+    const char *held_by = far->row->kind == KIND_JOIN ? "" : wording_held_by(a, far);
+
+    return arena_printf(a, "%s%s%s%s", waiting_text(a, far), held_by,
                         wording_onwards(a, procs, far->edge.to), rest_text(a, far, blocked));
 }
 
@@ -73,9 +68,12 @@ static const char *deadlocked_text(struct arena *a, const struct thread *before,
 
 #define CYCLE_TOLD 8
 
-static const char *circle_text(struct arena *a, const struct thread *root, int depth, int blocked)
+static const char *circle_text(struct arena *a, const struct thread *root, int depth, int blocked,
+                               bool timed)
 {
-    const char *text = arena_printf(a, "DEADLOCK %d threads: ", depth);
+    const char *text =
+        timed ? arena_printf(a, "%d threads wait in a circle, until a timeout: ", depth)
+              : arena_printf(a, "DEADLOCK %d threads: ", depth);
     const struct thread *before = root, *th = root;
 
     while (before->edge.to != root)
@@ -90,16 +88,19 @@ static const char *circle_text(struct arena *a, const struct thread *root, int d
     return arena_printf(a, "%s%s", text, behind_text(a, blocked - depth));
 }
 
-static const char *self_text(struct arena *a, const struct thread *th, int blocked)
+static const char *self_text(struct arena *a, const struct thread *th, int blocked, bool timed)
 {
-    return arena_printf(a, "SELF-DEADLOCK tid %d (%.*s) waits for a mutex it already owns: %s%s",
-                        th->tid, COMM_LEN - 1, th->fact->comm, wording_lock(a, th->row),
+    return arena_printf(a, "%stid %d (%.*s) waits%s for a mutex it already owns: %s%s",
+                        timed ? "" : "SELF-DEADLOCK ", th->tid, COMM_LEN - 1, th->fact->comm,
+                        timed ? " until its timeout" : "", wording_lock(a, th->row),
                         behind_text(a, blocked - 1));
 }
 
-const char *chain_text_cycle(struct arena *a, const struct thread *root, int depth, int blocked)
+const char *chain_text_cycle(struct arena *a, const struct thread *root, int depth, int blocked,
+                             bool timed)
 {
-    return depth == 1 ? self_text(a, root, blocked) : circle_text(a, root, depth, blocked);
+    return depth == 1 ? self_text(a, root, blocked, timed)
+                      : circle_text(a, root, depth, blocked, timed);
 }
 
 const char *chain_text_interrupted(struct arena *a, const struct thread *th, int blocked)

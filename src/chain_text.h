@@ -20,8 +20,9 @@ const char *chain_text_at_lock(struct arena *a, const struct thread *far, const 
                                const char *why);
 
 /* "DEADLOCK 2 threads: ab[9029] holds B, wants A <- ...": the DEPTH threads from ROOT on wait for
- * one another; or ROOT for itself. */
-const char *chain_text_cycle(struct arena *a, const struct thread *root, int depth, int blocked);
+ * one another; or ROOT for itself. TIMED: it ends with a timeout, and is not called a deadlock. */
+const char *chain_text_cycle(struct arena *a, const struct thread *root, int depth, int blocked,
+                             bool timed);
 
 /* TH waits in a signal handler for what it held when that interrupted it, most likely. */
 const char *chain_text_interrupted(struct arena *a, const struct thread *th, int blocked);

@@ -69,30 +69,65 @@ static const char *process_text(struct snapshot *s, pid_t pid)
     return s->nprocesses > 1 && pid < 0 ? " of several processes" : "";
 }
 
-/* What will never go on by itself: deadlocks first, then locks whose owner is gone. They need no
- * count of looks: the model tells them only when they are proved. */
-static const struct snap_chain *never_ending(const struct snapshot *s, size_t *n)
+/* How bad a chain is that may never go on by itself: deadlocks, then locks whose owner is gone;
+ * what is proved before what is only likely, or will time out. They need no count of looks: the
+ * model tells the former only when they are proved, and the latter only when they have stood for
+ * long. */
+enum { PASSES, TIMES_OUT, LIKELY_GONE, LIKELY_DEADLOCK, GONE, DEADLOCK };
+
+static int never_ends(const struct snap_chain *c)
+{
+    bool proved = c->confidence == CONF_CONFIRMED;
+
+    switch (c->end) {
+    case CHAIN_CYCLE:
+        return proved ? DEADLOCK : LIKELY_DEADLOCK;
+    case CHAIN_GONE:
+        return proved ? GONE : LIKELY_GONE;
+    case CHAIN_CYCLE_TIMED:
+        return TIMES_OUT;
+    default:
+        return PASSES;
+    }
+}
+
+static enum severity chain_severity(const struct snap_chain *c)
+{
+    int bad = never_ends(c);
+
+    return bad >= GONE ? SEVERITY_CRITICAL : bad > PASSES ? SEVERITY_WARNING : SEVERITY_INFO;
+}
+
+/* The worst of these; *N is how many are as severe. */
+static const struct snap_chain *worst_chain(const struct snapshot *s, size_t *n)
 {
     const struct snap_chain *found = NULL;
 
     *n = 0;
     for (size_t i = 0; i < s->nchains; i++) {
         const struct snap_chain *c = &s->chains[i];
-        if (c->end != CHAIN_CYCLE && c->end != CHAIN_GONE)
-            continue;
-        ++*n;
-        if (!found || (c->end == CHAIN_CYCLE && found->end != CHAIN_CYCLE))
+        if (never_ends(c) > (found ? never_ends(found) : PASSES))
             found = c;
     }
+    for (size_t i = 0; found && i < s->nchains; i++)
+        *n += chain_severity(&s->chains[i]) == chain_severity(found);
     return found;
 }
 
-static void stuck_for_ever(struct snapshot *s, const struct snap_chain *c, size_t n)
+static void stuck(struct snapshot *s, const struct snap_chain *c, size_t n)
 {
     const char *more = n > 1 ? arena_printf(&s->arena, "; and %zu more such", n - 1) : "";
 
-    s->severity = SEVERITY_CRITICAL;
+    s->severity = chain_severity(c);
     s->verdict = arena_printf(&s->arena, "%s%s%s", c->text, process_text(s, c->root.pid), more);
+}
+
+/* The number is a mean: nobody may wait at this moment. */
+static const char *when_they_wait(const struct snapshot *s, const struct snap_lock *l)
+{
+    if (l->waiters > 0)
+        return "wait";
+    return s->elapsed < 10 * NSEC_PER_SEC ? "waited so far" : "waited in the last 10 s";
 }
 
 static void contention(struct snapshot *s, const struct snap_lock *l)
@@ -103,8 +138,9 @@ static void contention(struct snapshot *s, const struct snap_lock *l)
     if (!isnan(l->wait_share))
         snprintf(share, sizeof(share), " (%.0f %% of thread-time)", l->wait_share * 100);
     s->severity = SEVERITY_WARNING;
-    s->verdict = arena_printf(a, "%.1f threads%s wait%s for %s; %s", l->waiters_avg_10s,
-                              process_text(s, l->pid), share, lock_name(a, l), holder_text(a, l));
+    s->verdict = arena_printf(a, "%.1f threads%s %s%s for %s; %s", l->waiters_avg_10s,
+                              process_text(s, l->pid), when_they_wait(s, l), share, lock_name(a, l),
+                              holder_text(a, l));
 }
 
 /* What all proven locks together take, and how many they are that are waited for. */
@@ -237,7 +273,7 @@ void diagnose_verdict(struct snapshot *s)
     const struct snap_lock *l = worst(s, true), *maybe = worst(s, false);
     struct spread sp = spread_of(s, t.threads);
     size_t nstuck;
-    const struct snap_chain *stuck = never_ending(s, &nstuck);
+    const struct snap_chain *c = worst_chain(s, &nstuck);
 
     s->severity = SEVERITY_INFO;
     if (t.living == 0) {
@@ -245,8 +281,8 @@ void diagnose_verdict(struct snapshot *s)
     } else if (t.threads == 0) {
         s->severity = SEVERITY_WARNING;
         s->verdict = "cannot tell: no thread could be looked at";
-    } else if (stuck) {
-        stuck_for_ever(s, stuck, nstuck);
+    } else if (c) {
+        stuck(s, c, nstuck);
     } else if (t.states[THREAD_STOPPED] > t.threads / 2) {
         s->severity = SEVERITY_WARNING;
         s->verdict = arena_printf(&s->arena, "%.0f of %.0f threads are stopped (by a signal)",

@@ -23,7 +23,7 @@ static const char *what_it_does(struct arena *a, const struct proctab *procs,
     if (th->row == r && r->kind != KIND_JOIN)
         return "waits for this very lock, which it holds already";
     if (th->row)
-        return wording_onwards(a, procs, th) + strlen(", which ");
+        return wording_waits(a, procs, th);
     return wording_call(a, th);
 }
 
@@ -53,8 +53,8 @@ static void fill_absent(struct snap_holder *h, const struct lock_row *r, const s
 {
     switch (o->is) {
     case OWNER_DIED:
-        h->gone = true;
-        h->confidence = o->agreed ? CONF_CONFIRMED : CONF_LIKELY;
+        h->gone = r->confidence == CONF_CONFIRMED;
+        h->confidence = o->sure ? CONF_CONFIRMED : CONF_LIKELY;
         break;
     case OWNER_ENDED:
     case OWNER_ELSEWHERE:

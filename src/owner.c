@@ -54,6 +54,21 @@ static enum owner_is judge_fact(const struct proctab *procs, const struct lock_r
     return f->start_ticks > p->start_ticks ? OWNER_ENDED : OWNER_ELSEWHERE;
 }
 
+/* Whether all threads of the process of R are known by the numbers that its locks hold: then one
+ * that is not among them is none of them. Out here the number means nothing. */
+static bool is_closed_world(const struct proctab *procs, const struct lock_row *r)
+{
+    const struct proc *p = proctab_proc_of(procs, r->pid);
+
+    if (r->key.space == LOCKKEY_SHARED || !p || !p->fact || !p->fact->nested_pidns || p->outsider)
+        return false;
+    for (size_t i = 0; i < p->fact->nthreads; i++) {
+        if (p->fact->threads[i].ns_tid <= 0)
+            return false;
+    }
+    return p->fact->nthreads > 0;
+}
+
 static enum owner_is judge_missing(const struct proctab *procs, const struct lock_row *r,
                                    struct owner *o)
 {
@@ -64,9 +79,15 @@ static enum owner_is judge_missing(const struct proctab *procs, const struct loc
     if (r->kind == KIND_JOIN || !v->agreed || procs->now - v->since <= GONE_AFTER)
         return OWNER_MISSING;
     o->fact = proctab_owner(procs, r->pid, o->tid);
-    if (o->fact)
-        return judge_fact(procs, r, o->fact);
-    return r->key.space == LOCKKEY_SHARED ? OWNER_MISSING : OWNER_ENDED;
+    enum owner_is is = o->fact                     ? judge_fact(procs, r, o->fact)
+                       : is_closed_world(procs, r) ? OWNER_ENDED
+                                                   : OWNER_MISSING;
+    /* Another library's lock, with a number of its own where a mutex has its owner. */
+    if (is != OWNER_MISSING && r->confidence != CONF_CONFIRMED)
+        return OWNER_UNPROVED;
+    /* Shared memory may reach into a PID namespace that is not seen. */
+    o->sure = r->key.space != LOCKKEY_SHARED;
+    return is;
 }
 
 /* No TID stands there. */
@@ -93,6 +114,8 @@ struct owner owner_of(const struct proctab *procs, const struct lock_row *r)
     if (o.thread)
         return o;
     o.is = o.tid > 0 ? judge_missing(procs, r, &o) : judge_unnamed(r);
+    if (o.is == OWNER_DIED)
+        o.sure = o.agreed && r->confidence == CONF_CONFIRMED;
     return o;
 }
 

@@ -20,6 +20,7 @@ enum owner_is {
     OWNER_ENDED,      /* TID does not exist any more */
     OWNER_ELSEWHERE,  /* TID is an older thread of another process: a lock held across fork */
     OWNER_MISSING,    /* TID is not found, and it is not (yet) known why */
+    OWNER_UNPROVED,   /* TID is no thread, but that this lock names its owner there is not proved */
     OWNER_FOREIGN,    /* TID is one of a PID namespace that cannot be told */
     OWNER_READERS,    /* held for reading; readers are not recorded */
     OWNER_UNNAMED,    /* held, and nobody is named */
@@ -31,10 +32,12 @@ struct owner {
     struct thread *thread; /* OWNER_THREAD */
     pid_t tid;             /* as the lock names it (in the target's PID namespace); 0: none */
     bool agreed;           /* both reads of the last sweep say the same (a join: always) */
+    bool sure;             /* of OWNER_DIED, OWNER_ENDED, OWNER_ELSEWHERE: it is so; else likely */
     const struct owner_fact *fact; /* OWNER_ELSEWHERE, and OWNER_ENDED where it was looked up */
 };
 
-/* The owner of R, which is of class lock or a join, as of the last sweep. */
+/* The owner of R, which is of class lock or a join, as of the last sweep. OWNER_ENDED and
+ * OWNER_ELSEWHERE are only said of a lock whose kind is proved, by its call, memory and stack. */
 struct owner owner_of(const struct proctab *procs, const struct lock_row *r);
 
 /* The thread that holds R (that is joined), as R names it, or NULL; *AGREED as above. */

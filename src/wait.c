@@ -56,7 +56,18 @@ static enum region region(const struct query *q)
     return q->ctx->word ? q->ctx->word->region : REGION_UNKNOWN;
 }
 
-/* A mutex whose owner is a living thread, or else (*GONE) one that an ended thread left locked. */
+/* Only recursive mutexes count, and these from 1 on. */
+static bool count_suits(const struct query *q, enum lock_kind kind)
+{
+    uint32_t count;
+
+    if (kind == KIND_MUTEX_ROBUST || kind == KIND_MUTEX_PI)
+        return true;
+    return word_u32(q->view, 4, &count) && (count > 0) == (kind == KIND_MUTEX_RECURSIVE);
+}
+
+/* A mutex whose owner is a living thread, or else (*GONE) one that an ended thread left locked:
+ * other memory may look like that, so that all its fields must agree. */
 static enum lock_kind mutex_kind(const struct query *q, bool *gone)
 {
     struct mutex_fields m;
@@ -73,7 +84,7 @@ static enum lock_kind mutex_kind(const struct query *q, bool *gone)
     if (kind == KIND_NONE || m.owner == 0 || m.owner > 1u << 22)
         return KIND_NONE;
     *gone = !is_thread(q, m.owner);
-    return kind;
+    return *gone && !count_suits(q, kind) ? KIND_NONE : kind;
 }
 
 /* One that waits by FUTEX_WAIT for 2 or by a timed wait for 2: robust mutexes wait for a TID, PI

@@ -5,17 +5,23 @@
 #include "signature.h"
 #include "stacktab.h"
 
+const char *wording_name(struct arena *a, const struct lock_row *r)
+{
+    if (r->given || r->name)
+        return arena_strdup(a, r->given ? r->given : r->name);
+    return r->key.space == LOCKKEY_SHARED && r->path
+               ? arena_printf(a, "%s+0x%" PRIx64, r->path, r->key.c)
+               : NULL;
+}
+
 const char *wording_lock(struct arena *a, const struct lock_row *r)
 {
-    const char *kind = lock_kind_name(r->kind);
+    const char *name = wording_name(a, r);
 
-    if (r->kind == KIND_MONITOR && r->name) /* its name says what it is */
-        return arena_strdup(a, r->name);
-    if (r->name)
-        return arena_printf(a, "%s %s", kind, r->name);
-    if (r->path)
-        return arena_printf(a, "%s in %s", kind, r->path);
-    return arena_printf(a, "%s 0x%" PRIx64, kind, r->object);
+    if (name && (r->given || r->kind == KIND_MONITOR)) /* the latter's name says what it is */
+        return name;
+    return name ? arena_printf(a, "%s %s", lock_kind_name(r->kind), name)
+                : arena_printf(a, "%s 0x%" PRIx64, lock_kind_name(r->kind), r->object);
 }
 
 const char *wording_thread(struct arena *a, const struct thread *th)
@@ -73,22 +79,30 @@ const char *wording_call(struct arena *a, const struct thread *th)
                         f->fd_path ? f->fd_path : "", who_is_slow(f));
 }
 
+/* What a thread does, and what joins that to its name. */
+struct clause {
+    const char *join, *text;
+};
+
+static struct clause which(const char *text)
+{
+    return (struct clause){", which ", text};
+}
+
 /* PLACE: where in the program. */
 static const char *hand_off_text(struct arena *a, enum lock_kind kind, const char *place)
 {
     switch (kind) {
     case KIND_COND:
-        return arena_printf(a, ", which sleeps in a condition variable%s (nobody holds it)", place);
+        return arena_printf(a, "sleeps in a condition variable%s (nobody holds it)", place);
     case KIND_SEM:
-        return arena_printf(a, ", which waits for a semaphore%s (nobody holds it)", place);
+        return arena_printf(a, "waits for a semaphore%s (nobody holds it)", place);
     case KIND_BARRIER:
-        return arena_printf(a, ", which waits at a barrier%s (nobody holds it)", place);
+        return arena_printf(a, "waits at a barrier%s (nobody holds it)", place);
     case KIND_JOIN:
-        return arena_printf(a, ", which waits for a thread to end that cannot be seen%s (join)",
-                            place);
+        return arena_printf(a, "waits for a thread to end that cannot be seen%s (join)", place);
     default:
-        return arena_printf(a, ", which sleeps on a futex word%s (a hand-off: nobody holds it)",
-                            place);
+        return arena_printf(a, "sleeps on a futex word%s (a hand-off: nobody holds it)", place);
     }
 }
 
@@ -101,84 +115,105 @@ static const char *place_text(struct arena *a, const struct proctab *procs, cons
     return s && s->site ? arena_printf(a, " in %s", s->site) : "";
 }
 
-static const char *blocked_text(struct arena *a, const struct thread *th, const char *place)
+static struct clause blocked_clause(struct arena *a, const struct thread *th, const char *place)
 {
+    const char *how = th->state == THREAD_SLEEP ? "sleeping" : "blocked";
+
     if (*place)
         place = arena_printf(a, " (%s)", place + 1);
     if (th->fact->seen == SEEN_FAULT)
-        return arena_printf(a, ", blocked in a page fault%s", place);
+        return (struct clause){", ", arena_printf(a, "blocked in a page fault%s", place)};
     if (th->state == THREAD_FILELOCK)
-        return arena_printf(a, ", which waits for a file lock: %s%s", wording_call(a, th), place);
-    return arena_printf(a, ", %s in %s%s", th->state == THREAD_SLEEP ? "sleeping" : "blocked",
-                        wording_call(a, th), place);
+        return which(arena_printf(a, "waits for a file lock: %s%s", wording_call(a, th), place));
+    return (struct clause){", ", arena_printf(a, "%s in %s%s", how, wording_call(a, th), place)};
 }
 
 /* What the root of a chain does. */
-static const char *root_text(struct arena *a, const struct proctab *procs, const struct thread *th)
+static struct clause root_clause(struct arena *a, const struct proctab *procs,
+                                 const struct thread *th)
 {
     if (th->fact->seen == SEEN_UNREADABLE)
-        return ", which may not be looked at";
+        return which("may not be looked at");
     if (th->state == THREAD_STOPPED)
-        return ", which is stopped (by a signal)";
+        return which("is stopped (by a signal)");
     if (th->state == THREAD_RUNQ)
-        return ", which waits for a CPU";
+        return which("waits for a CPU");
     if (th->state == THREAD_RUNNING)
-        return ", which runs";
+        return which("runs");
     if (th->row && lock_kind_class(th->row->kind) == CLASS_LOCK)
-        return ", which has just got it";
+        return which("has just got it");
     const char *place = place_text(a, procs, th);
-    return th->row ? hand_off_text(a, th->row->kind, place) : blocked_text(a, th, place);
+    return th->row ? which(hand_off_text(a, th->row->kind, place)) : blocked_clause(a, th, place);
 }
 
-/* ", which waits for mutex 0x7f.. (as do 5 more) held by b[2]" */
+const char *wording_held_by(struct arena *a, const struct thread *th)
+{
+    return arena_printf(a, " held by %s%s", wording_thread(a, th->edge.to),
+                        th->edge.firm ? "" : " (at this moment)");
+}
+
+/* "waits for mutex 0x7f.. (as do 5 more) held by b[2]" */
 static const char *link_text(struct arena *a, const struct thread *th)
 {
     const struct lock_row *r = th->row;
     const char *beside = "";
 
     if (r->kind == KIND_JOIN)
-        return arena_printf(a, ", which waits for %s to end (join)",
-                            wording_thread(a, th->edge.to));
+        return arena_printf(a, "waits for %s to end (join)", wording_thread(a, th->edge.to));
     if (r->now > 1)
         beside = arena_printf(a, " (as do%s %u more)", r->now == 2 ? "es" : "", r->now - 1);
-    return arena_printf(a, ", which waits for %s%s held by %s", wording_lock(a, r), beside,
-                        wording_thread(a, th->edge.to));
+    return arena_printf(a, "waits for %s%s%s", wording_lock(a, r), beside, wording_held_by(a, th));
 }
 
-/* The lock at which a chain ends, for nobody can be named as its holder; NULL: it ends at TH. */
-static const char *lock_end_text(struct arena *a, const struct proctab *procs,
-                                 const struct thread *th)
+/* The end of the chain: TH itself, or the lock that it waits for, when nobody can be named as the
+ * holder of that. */
+static struct clause end_clause(struct arena *a, const struct proctab *procs,
+                                const struct thread *th)
 {
     if (!th->row || lock_kind_class(th->row->kind) != CLASS_LOCK)
-        return NULL;
+        return root_clause(a, procs, th);
     struct owner o = owner_of(procs, th->row);
     if (o.is == OWNER_THREAD)
-        return NULL;
+        return root_clause(a, procs, th);
     const char *why = wording_owner(a, procs, th->row, &o);
-    return arena_printf(a, ", which waits for %s%s%s", wording_lock(a, th->row), why ? "; " : "",
-                        why ? why : "");
+    return which(arena_printf(a, "waits for %s%s%s", wording_lock(a, th->row), why ? "; " : "",
+                              why ? why : ""));
 }
 
 #define LINKS_TOLD 6
 
-const char *wording_onwards(struct arena *a, const struct proctab *procs, const struct thread *th)
+/* The clauses of all of the way, in one. */
+static struct clause onwards(struct arena *a, const struct proctab *procs, const struct thread *th)
 {
     const struct thread *told[LINKS_TOLD];
-    const char *text = "";
+    struct clause all = {0};
     int n = 0;
 
     for (; th->edge.to; th = th->edge.to) {
         for (int i = 0; i < n; i++) {
             if (told[i] == th)
-                return arena_printf(a, "%s, and so on in a circle", text);
+                return which(arena_printf(a, "%s, and so on in a circle", all.text));
         }
         if (n == LINKS_TOLD)
-            return arena_printf(a, "%s, and so on", text);
+            return which(arena_printf(a, "%s, and so on", all.text));
         told[n++] = th;
-        text = arena_printf(a, "%s%s", text, link_text(a, th));
+        struct clause link = which(link_text(a, th));
+        all = all.text ? which(arena_printf(a, "%s%s%s", all.text, link.join, link.text)) : link;
     }
-    const char *end = lock_end_text(a, procs, th);
-    return arena_printf(a, "%s%s", text, end ? end : root_text(a, procs, th));
+    struct clause end = end_clause(a, procs, th);
+    return all.text ? which(arena_printf(a, "%s%s%s", all.text, end.join, end.text)) : end;
+}
+
+const char *wording_onwards(struct arena *a, const struct proctab *procs, const struct thread *th)
+{
+    struct clause c = onwards(a, procs, th);
+
+    return arena_printf(a, "%s%s", c.join, c.text);
+}
+
+const char *wording_waits(struct arena *a, const struct proctab *procs, const struct thread *th)
+{
+    return onwards(a, procs, th).text;
 }
 
 /* Locks whose holder is no thread that can be named ----------------------------------------- */
@@ -189,6 +224,11 @@ static const char *ended_text(struct arena *a, const struct owner *o)
         return arena_printf(a,
                             "its owner TID %d is no thread of this process: it ended holding the "
                             "lock, or a fork copied the lock: never released",
+                            o->tid);
+    if (!o->sure)
+        return arena_printf(a,
+                            "its owner TID %d is not found: it ended holding the lock, which is "
+                            "then never released, or lives in another PID namespace",
                             o->tid);
     if (o->fact->tgid == 0)
         return arena_printf(
@@ -265,6 +305,11 @@ const char *wording_owner(struct arena *a, const struct proctab *procs, struct l
         return ended_text(a, o);
     case OWNER_ELSEWHERE:
         return elsewhere_text(a, o);
+    case OWNER_UNPROVED:
+        return arena_printf(a,
+                            "where a %s names its owner stands %d, which is no thread: it ended "
+                            "holding the lock, or this is another kind of lock",
+                            lock_kind_name(r->kind), o->tid);
     case OWNER_MISSING:
         return arena_printf(a, "owner TID %d is not among the threads that can be seen", o->tid);
     case OWNER_FOREIGN:

@@ -65,6 +65,8 @@ static inline void expect_text(struct world *w, enum chain_end end, int blocked,
     assert_int_equal(c->blocked, blocked);
     assert_int_equal(c->depth, depth);
     assert_int_equal(c->cycle, end == CHAIN_CYCLE);
+    if (c->cycle)
+        assert_int_equal(c->confidence, CONF_CONFIRMED);
     snapshot_free(s);
 }
 

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <cmocka.h>
 
+#include "../src/signature.h"
 #include "chain_build.h"
 
 /* Ends ---------------------------------------------------------------------------------- */
@@ -224,152 +225,125 @@ static void test_unproven_lock_is_no_chain(void **state)
     world_free(w);
 }
 
-/* Owners that are gone ------------------------------------------------------------------ */
+/* How surely each link is known ---------------------------------------------------------- */
 
-/* The source answers what it was asked, as long as it is asked. */
-static void answer_owner(struct world *w, const struct owner_fact *fact)
-{
-    struct request r[8];
-    size_t n = model_requests(w->model, r, ARRAY_SIZE(r));
-
-    for (size_t i = 0; i < n; i++) {
-        if (r[i].kind != REQUEST_OWNER)
-            continue;
-        assert_int_equal(r[i].tid, fact->tid);
-        assert_int_equal(r[i].pid, fact->pid);
-        w->owners[w->nowners++] = *fact;
-    }
-}
-
-static void sweep_and_answer(struct world *w, int n, const struct owner_fact *fact)
-{
-    for (int i = 0; i < n; i++) {
-        sweep(w, TICK);
-        answer_owner(w, fact);
-    }
-}
-
-static void test_orphan(void **state)
+/* The second lock is seen to change hands between the two reads. */
+static void test_link_of_the_moment(void **state)
 {
     (void)state;
     struct world *w = world_new();
     struct built_process *p = add_busy_process(w, PID, 12);
-    struct owner_fact gone = {.pid = PID, .tid = 9120};
 
-    mutex_convoy(p, A, 9120, 104, 3);
-    sweep_and_answer(w, 20, &gone);
-    expect_part(w, CHAIN_UNNAMED, "owner TID 9120 is not among the threads that can be seen");
-    sweep_and_answer(w, 20, &gone);
-    struct snapshot *s = snapshot_now(w);
-    const struct snap_chain *c = only_chain(s);
-    assert_string_equal(c->text, "3 wait for mutex 0x7f0000001000; its owner TID 9120 no longer "
-                                 "exists (ended holding it): never released");
-    assert_int_equal(c->end, CHAIN_GONE);
-    assert_int_equal(c->blocked, 3);
-    assert_string_equal(c->root.lock, "100:0x7f0000001000");
-    assert_int_equal(s->severity, SEVERITY_CRITICAL);
-    assert_string_equal(s->verdict, c->text);
-    snapshot_free(s);
-    world_free(w);
-}
-
-static void test_held_across_fork(void **state)
-{
-    (void)state;
-    struct world *w = world_new();
-    struct built_process *p = add_busy_process(w, PID, 2);
-    struct owner_fact parent = {
-        .pid = PID, .tid = 10891, .tgid = 10889, .start_ticks = 700, .comm = "srv", .parent = true};
-
-    wants(p, 101, A, 10891);
-    sweep_and_answer(w, 40, &parent);
-    expect_text(w, CHAIN_GONE, 1, 1,
-                "t101[101] waits for mutex 0x7f0000001000; owner TID 10891 is a thread of another "
-                "process (parent 10889 srv): the lock was held across fork()");
-    /* One that is younger than the process cannot have been copied: the number is used again. */
-    parent.start_ticks = 900;
-    sweep_and_answer(w, 40, &parent);
-    expect_part(w, CHAIN_GONE, "TID 10891 no longer exists (ended holding it; srv has that number");
-    parent.tgid = PID; /* it is one of us, and not listed yet */
-    sweep_and_answer(w, 40, &parent);
-    expect_part(w, CHAIN_UNNAMED, "owner TID 10891 is not among the threads that can be seen");
-    world_free(w);
-}
-
-/* A robust mutex's mark: whoever comes next is told, so only one that stays is worth a word. */
-static void test_owner_died(void **state)
-{
-    (void)state;
-    struct world *w = world_new();
-    struct built_process *p = add_busy_process(w, PID, 6);
-
-    waits(p, 104, A, FUTEX_WAIT, 103 | WORD_WAITERS);
-    put_mutex(&word_at(p, A)->memory, 103 | WORD_WAITERS, 103, 16);
+    mutex_convoy(p, A, 101, 104, 2);
+    wants(p, 101, B, 103);
+    calls(p, 102, CALL_nanosleep);
     sweeps(w, 3, TICK);
-    put_mutex(&word_at(p, A)->memory, WORD_OWNER_DIED | WORD_WAITERS, 103, 16);
-    sweeps(w, 3, TICK);
-    struct snapshot *s = snapshot_now(w);
-    assert_int_equal(s->nchains, 0);
-    snapshot_free(s);
-    sweeps(w, 40, TICK);
-    expect_text(w, CHAIN_GONE, 1, 1,
-                "t104[104] waits for mutex-robust 0x7f0000001000; its owner "
-                "died while holding it");
-    world_free(w);
-}
-
-/* A free word with a sleeper: a hand-over, unless it lasts. */
-static void test_missed_wake_up(void **state)
-{
-    (void)state;
-    struct world *w = world_new();
-    struct built_process *p = add_busy_process(w, PID, 6);
-
-    wants(p, 104, A, 103);
-    sweeps(w, 3, TICK);
-    put_mutex(&word_at(p, A)->memory, 0, 0, 0);
-    sweeps(w, 90, TICK);
-    struct snapshot *s = snapshot_now(w);
-    assert_int_equal(s->nchains, 0);
-    snapshot_free(s);
-    sweeps(w, 210, TICK);
-    expect_part(w, CHAIN_UNNAMED,
-                "t104[104] waits for mutex 0x7f0000001000; word says free but TID "
-                "104 has slept on it for 6 s: missed wake-up?");
-    s = snapshot_now(w);
-    assert_non_null(strstr(only_lock(s)->holders->detail, "missed wake-up?"));
-    assert_int_equal(only_lock(s)->holders->tid, -1);
-    snapshot_free(s);
-    waits(p, 104, A, PRIVATE_WAIT, 2); /* it has run */
-    sweeps(w, 3, TICK);
-    s = snapshot_now(w);
-    assert_int_equal(s->nchains, 0);
-    snapshot_free(s);
-    world_free(w);
-}
-
-/* Others take it meanwhile, as a probe sees: then who sleeps on is only unlucky. */
-static void test_no_missed_wake_up_when_it_is_taken(void **state)
-{
-    (void)state;
-    struct world *w = world_new();
-    struct built_process *p = add_busy_process(w, PID, 6);
-    struct built_word *word;
-
-    wants(p, 104, A, 103);
-    sweeps(w, 3, TICK);
-    for (int i = 0; i < 200; i++) {
-        word = word_at(p, A);
-        put_mutex(&word->memory, 0, 0, 0);
-        sweep(w, TICK / 2);
-        put_mutex(&word->memory, 1, 103, 0);
-        probe(w, TICK / 2);
-    }
-    put_mutex(&word_at(p, A)->memory, 0, 0, 0);
+    struct built_word *word = word_at(p, B);
+    word->changes = true;
+    word->later = word->memory;
+    put_mutex(&word->later, 2, 102, 0);
     sweep(w, TICK);
     struct snapshot *s = snapshot_now(w);
-    assert_int_equal(s->nchains, 0);
+    const struct snap_chain *c = only_chain(s);
+    assert_string_equal(c->text,
+                        "2 wait for mutex 0x7f0000001000 held by t101[101], which waits for mutex "
+                        "0x7f0000001100 held by t102[102] (at this moment), sleeping in nanosleep");
+    assert_int_equal(c->confidence, CONF_LIKELY);
+    assert_int_equal(c->path[0].confidence, CONF_CONFIRMED);
+    assert_int_equal(c->path[1].confidence, CONF_LIKELY);
+    assert_int_equal(c->path[2].confidence, CONF_UNKNOWN);
     snapshot_free(s);
+    sweep(w, TICK); /* the same at both reads */
+    s = snapshot_now(w);
+    c = only_chain(s);
+    assert_null(strstr(c->text, "(at this moment)"));
+    assert_int_equal(c->confidence, CONF_CONFIRMED);
+    assert_int_equal(c->path[1].confidence, CONF_CONFIRMED);
+    snapshot_free(s);
+    world_free(w);
+}
+
+static void test_first_link_of_the_moment(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
+    struct built_process *p = add_busy_process(w, PID, 12);
+
+    wants(p, 104, A, 103);
+    calls(p, 103, CALL_pause);
+    sweep(w, TICK); /* a new word has been read once only */
+    expect_text(w, CHAIN_OUTSIDE, 1, 1,
+                "t104[104] waits for mutex 0x7f0000001000 held by t103[103] (at this moment), "
+                "sleeping in pause");
+    sweep(w, TICK);
+    expect_text(w, CHAIN_OUTSIDE, 1, 1,
+                "t104[104] waits for mutex 0x7f0000001000 held by t103[103], sleeping in pause");
+    world_free(w);
+}
+
+/* The next sweep tells that ADDR is called NAME in P's symbols. */
+static void name_comes(struct world *w, const struct built_process *p, uint64_t addr,
+                       const char *name)
+{
+    w->names[w->nnames++] = (struct name_fact){
+        .pid = p->fact.pid,
+        .addr = addr,
+        .start_ticks = p->fact.start_ticks,
+        .execs = p->fact.execs,
+        .name = name,
+        .symbol = true,
+    };
+}
+
+/* What the user calls a lock, it is called everywhere. */
+static void test_given_names(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
+    struct built_process *p = add_busy_process(w, PID, 12);
+    char err[64];
+    struct name_rules *rules = name_rules_new("jobs+* the queue\n", err, sizeof(err));
+
+    assert_non_null(rules);
+    model_configure(w->model, &(struct model_config){.names = rules});
+    wants(p, 104, A, 101);
+    wants(p, 101, B, 102);
+    calls(p, 102, CALL_pause);
+    sweep(w, TICK);
+    name_comes(w, p, A, "log_lock");
+    name_comes(w, p, B, "jobs+0x40");
+    sweeps(w, 20, TICK);
+    expect_text(w, CHAIN_OUTSIDE, 2, 2,
+                "t104[104] waits for mutex log_lock held by t101[101], which waits for the queue "
+                "held by t102[102], sleeping in pause");
+    struct snapshot *s = snapshot_now(w);
+    assert_string_equal(snapshot_lock(s, "100:0x7f0000001100")->name, "the queue");
+    assert_string_equal(snapshot_lock(s, "100:0x7f0000001000")->name, "log_lock");
+    assert_string_equal(snapshot_lock(s, "100:0x7f0000001000")->holders->detail,
+                        "waits for the queue held by t102[102], sleeping in pause");
+    snapshot_free(s);
+    world_free(w);
+    name_rules_free(rules);
+}
+
+/* Their places in the file tell them apart. */
+static void test_two_locks_in_one_file(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
+    struct built_process *p = add_busy_process(w, PID, 6);
+
+    for (int i = 0; i < 2; i++) {
+        struct built_word *word = shared_word(p, A + 64 * (uint64_t)i, 77, 64 * (uint64_t)i);
+        waits(p, 103 + i, A + 64 * (uint64_t)i, FUTEX_WAIT, 2);
+        put_mutex(&word->memory, 2, (uint32_t)(102 + i), 128);
+        word->fact.path = "/dev/shm/pool";
+    }
+    calls(p, 102, CALL_pause);
+    sweeps(w, 3, TICK);
+    expect_text(w, CHAIN_OUTSIDE, 2, 2,
+                "t104[104] waits for mutex /dev/shm/pool+0x40 held by t103[103], which waits for "
+                "mutex /dev/shm/pool+0x0 held by t102[102], sleeping in pause");
     world_free(w);
 }
 
@@ -489,11 +463,10 @@ int main(void)
         cmocka_unit_test(test_no_chains),
         cmocka_unit_test(test_unnamed_ends),
         cmocka_unit_test(test_unproven_lock_is_no_chain),
-        cmocka_unit_test(test_orphan),
-        cmocka_unit_test(test_held_across_fork),
-        cmocka_unit_test(test_owner_died),
-        cmocka_unit_test(test_missed_wake_up),
-        cmocka_unit_test(test_no_missed_wake_up_when_it_is_taken),
+        cmocka_unit_test(test_link_of_the_moment),
+        cmocka_unit_test(test_first_link_of_the_moment),
+        cmocka_unit_test(test_given_names),
+        cmocka_unit_test(test_two_locks_in_one_file),
         cmocka_unit_test(test_rwlock_behind_a_writer),
         cmocka_unit_test(test_recursive_read),
         cmocka_unit_test(test_long_chain),

@@ -202,9 +202,45 @@ static void test_timed_wait_in_a_cycle(void **state)
     abba(p);
     thread_of(p, 102)->fact.futex.timed = true;
     sweeps(w, 90, TICK); /* 102 may have been woken, and wait for a CPU */
-    expect_cycles(w, 0);
+    struct snapshot *s = snapshot_now(w);
+    assert_int_equal(s->nchains, 0);
+    snapshot_free(s);
     sweeps(w, 20, TICK);
-    expect_part(w, CHAIN_CYCLE, "wants mutex 0x7f0000001000 until its timeout");
+    expect_text(w, CHAIN_CYCLE_TIMED, 2, 2,
+                "2 threads wait in a circle, until a timeout: t101[101] holds mutex "
+                "0x7f0000001000, wants mutex 0x7f0000001100 <- t102[102] holds mutex "
+                "0x7f0000001100, wants mutex 0x7f0000001000 until its timeout");
+    s = snapshot_now(w);
+    assert_string_equal(s->verdict, only_chain(s)->text);
+    assert_int_equal(s->severity, SEVERITY_WARNING);
+    char *json = json_of(s);
+    assert_non_null(strstr(json, "\"end\":\"cycle-timed\""));
+    assert_non_null(strstr(json, "\"cycle\":false"));
+    free(json);
+    snapshot_free(s);
+    world_free(w);
+}
+
+/* Deadlocks stand first, then circles that time out. */
+static void test_deadlock_beside_a_timed_circle(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
+    struct built_process *p = add_busy_process(w, PID, 20);
+
+    abba(p);
+    mutex_convoy(p, A, 101, 110, 5); /* more behind it than behind the other */
+    thread_of(p, 102)->fact.futex.timed = true;
+    wants(p, 103, C, 104);
+    wants(p, 104, C + 64, 103);
+    sweeps(w, 120, TICK);
+    struct snapshot *s = snapshot_now(w);
+    assert_int_equal(s->nchains, 2);
+    assert_true(s->chains[0].cycle);
+    assert_int_equal(s->chains[1].end, CHAIN_CYCLE_TIMED);
+    assert_string_equal(s->verdict, s->chains[0].text);
+    assert_int_equal(s->severity, SEVERITY_CRITICAL);
+    snapshot_free(s);
     world_free(w);
 }
 
@@ -295,6 +331,22 @@ static void test_self_deadlock(void **state)
     world_free(w);
 }
 
+static void test_timed_wait_for_itself(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
+    struct built_process *p = add_busy_process(w, PID, 6);
+
+    wants(p, 101, A, 101);
+    thread_of(p, 101)->fact.futex.timed = true;
+    sweeps(w, 120, TICK);
+    expect_text(w, CHAIN_CYCLE_TIMED, 1, 1,
+                "tid 101 (t101) waits until its timeout for a mutex it already owns: mutex "
+                "0x7f0000001000");
+    expect_cycles(w, 0);
+    world_free(w);
+}
+
 /* These kinds are granted again, or refused: whoever sleeps there does not wait for itself. And a
  * timed wait ends. */
 static void test_no_self_deadlock(void **state)
@@ -333,6 +385,10 @@ static void test_has_just_got_it(void **state)
         sweep(w, TICK);
         expect_text(w, CHAIN_RUNS, 2, 1,
                     "3 wait for mutex 0x7f0000001000 held by t102[102], which has just got it");
+        struct snapshot *s = snapshot_now(w);
+        assert_int_equal(only_chain(s)->path[0].confidence, CONF_LIKELY);
+        assert_int_equal(only_chain(s)->confidence, CONF_LIKELY);
+        snapshot_free(s);
     }
     world_free(w);
 }
@@ -544,11 +600,20 @@ static void test_wanted_by_its_own_handler(void **state)
     sweeps(w, 50, TICK);
     struct snapshot *s = snapshot_now(w);
     const struct snap_chain *c = only_chain(s);
-    assert_true(c->cycle);
+    assert_false(c->cycle); /* that is proved; this is inferred */
+    assert_int_equal(c->end, CHAIN_CYCLE);
+    assert_int_equal(c->confidence, CONF_LIKELY);
     assert_non_null(strstr(c->text, "SELF-DEADLOCK (likely) tid 101 (t101): its signal handler "
                                     "wants "));
     assert_non_null(strstr(c->text, "(inferred from its stack); 1 more queued behind"));
-    assert_int_equal(s->severity, SEVERITY_CRITICAL);
+    assert_string_equal(s->verdict, c->text);
+    assert_int_equal(s->severity, SEVERITY_WARNING);
+    snapshot_free(s);
+    mutex_convoy(p, A, PID, 103, 3); /* more wait there, but not for ever */
+    sweeps(w, 3, TICK);
+    s = snapshot_now(w);
+    assert_int_equal(s->nchains, 2);
+    assert_int_equal(s->chains[0].end, CHAIN_CYCLE);
     snapshot_free(s);
     waits(p, 101, B, PRIVATE_WAIT, 2); /* the handler has run: it gets on */
     sweeps(w, 3, TICK);
@@ -569,10 +634,12 @@ int main(void)
         cmocka_unit_test(test_two_deadlocks),
         cmocka_unit_test(test_large_cycle_is_cut_short),
         cmocka_unit_test(test_timed_wait_in_a_cycle),
+        cmocka_unit_test(test_deadlock_beside_a_timed_circle),
         cmocka_unit_test(test_join_in_a_cycle),
         cmocka_unit_test(test_across_processes),
         cmocka_unit_test(test_cycle_through_a_stdio_lock),
         cmocka_unit_test(test_self_deadlock),
+        cmocka_unit_test(test_timed_wait_for_itself),
         cmocka_unit_test(test_no_self_deadlock),
         cmocka_unit_test(test_has_just_got_it),
         cmocka_unit_test(test_uncounted),

@@ -290,7 +290,16 @@ static void test_lock_without_a_holder(void **state)
     l.held = 1;
     expect(&p, &l, SEVERITY_WARNING, "; holder unknown");
     l.waiters = 0;
+    expect(&p, &l, SEVERITY_WARNING, "5.0 threads waited in the last 10 s");
     expect(&p, &l, SEVERITY_WARNING, "; nobody waits at this moment");
+    struct snapshot s = snapshot_of(&p, 1, &l, 1);
+    s.elapsed = 9 * NSEC_PER_SEC;
+    diagnose_verdict(&s);
+    assert_non_null(strstr(s.verdict, "5.0 threads waited so far"));
+    arena_release(&s.arena);
+    l.held = 0;
+    expect(&p, &l, SEVERITY_WARNING, "5.0 threads waited in the last 10 s");
+    l.held = 1;
     l.confidence = CONF_UNKNOWN;
     expect(&p, &l, SEVERITY_INFO, "no proven contention");
 }
@@ -319,7 +328,7 @@ static void expect_chains(const struct snap_chain *c, size_t n, enum severity se
     s.nchains = n;
     s.looks = 3; /* proved things need no more */
     diagnose_verdict(&s);
-    if (severity == SEVERITY_CRITICAL)
+    if (severity != SEVERITY_INFO)
         assert_string_equal(s.verdict, verdict);
     else
         assert_null(strstr(s.verdict, verdict));
@@ -331,9 +340,14 @@ static void test_deadlocks_and_orphans(void **state)
 {
     (void)state;
     struct snap_chain c[3] = {
-        {.end = CHAIN_CYCLE, .cycle = true, .text = "DEADLOCK 2 threads: a, b"},
-        {.end = CHAIN_GONE, .text = "3 wait for A; its owner is gone"},
-        {.end = CHAIN_OUTSIDE, .text = "9 wait for B"},
+        {.end = CHAIN_CYCLE,
+         .cycle = true,
+         .confidence = CONF_CONFIRMED,
+         .text = "DEADLOCK 2 threads: a, b"},
+        {.end = CHAIN_GONE,
+         .confidence = CONF_CONFIRMED,
+         .text = "3 wait for A; its owner is gone"},
+        {.end = CHAIN_OUTSIDE, .confidence = CONF_CONFIRMED, .text = "9 wait for B"},
     };
 
     expect_chains(&c[0], 1, SEVERITY_CRITICAL, "DEADLOCK 2 threads: a, b");
@@ -347,12 +361,34 @@ static void test_deadlocks_and_orphans(void **state)
     expect_chains(turned, 2, SEVERITY_CRITICAL, "DEADLOCK 2 threads: a, b; and 1 more such");
 }
 
+/* What is only likely, or ends by itself, is no more than a warning; and stands behind the rest. */
+static void test_likely_deadlocks_and_orphans(void **state)
+{
+    (void)state;
+    struct snap_chain c[5] = {
+        {.end = CHAIN_CYCLE_TIMED, .confidence = CONF_CONFIRMED, .text = "a circle"},
+        {.end = CHAIN_GONE, .confidence = CONF_LIKELY, .text = "an orphan, likely"},
+        {.end = CHAIN_CYCLE, .confidence = CONF_LIKELY, .text = "a deadlock, likely"},
+        {.end = CHAIN_GONE, .confidence = CONF_CONFIRMED, .text = "an orphan"},
+        {.end = CHAIN_CYCLE, .cycle = true, .confidence = CONF_CONFIRMED, .text = "a deadlock"},
+    };
+
+    expect_chains(c, 1, SEVERITY_WARNING, "a circle");
+    expect_chains(c, 2, SEVERITY_WARNING, "an orphan, likely; and 1 more such");
+    expect_chains(c, 3, SEVERITY_WARNING, "a deadlock, likely; and 2 more such");
+    expect_chains(c, 4, SEVERITY_CRITICAL, "an orphan");
+    expect_chains(c, 5, SEVERITY_CRITICAL, "a deadlock; and 1 more such");
+}
+
 /* Which process, where there are several. */
 static void test_deadlock_of_one_process(void **state)
 {
     (void)state;
     struct snap_process p[2] = {process(20, THREAD_LOCK), process(3, THREAD_SLEEP)};
-    struct snap_chain c = {.end = CHAIN_CYCLE, .cycle = true, .text = "DEADLOCK 2 threads"};
+    struct snap_chain c = {.end = CHAIN_CYCLE,
+                           .cycle = true,
+                           .confidence = CONF_CONFIRMED,
+                           .text = "DEADLOCK 2 threads"};
     struct snapshot s = snapshot_of(p, 2, NULL, 0);
 
     p[1].pid = c.root.pid = 300;
@@ -384,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_holders),
         cmocka_unit_test(test_states_of_several_processes),
         cmocka_unit_test(test_deadlocks_and_orphans),
+        cmocka_unit_test(test_likely_deadlocks_and_orphans),
         cmocka_unit_test(test_deadlock_of_one_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
