@@ -24,6 +24,7 @@
 #include "xalloc.h"
 
 #define WORKER_STACK (256 * 1024)
+#define PATIENCE     NSEC_PER_SEC
 #define LATE_MAX     4 /* stops waited for beyond the deadline; then no other is asked for */
 #define WORKERS_KEPT 8
 #define LOOKS        6
@@ -118,6 +119,8 @@ struct attempt {
     pid_t tid;
     struct tracer_look look;
     enum tracer_result result;
+    uint64_t word_addr;  /* read as well; 0: none */
+    bool running_only;
     bool asked, stopped; /* the thread was asked to stop; it did */
     bool repaired, cut_short, met;
     pthread_t worker;
@@ -208,18 +211,14 @@ static void copy_stack(struct attempt *a)
     out->copy = (struct stack_copy){it.addr, out->bytes, it.got};
 }
 
-/* The deed -------------------------------------------------------------------------------- */
-
-/* Time that this thread has waited for a CPU so far; -1 where the kernel does not count it. */
-static nsec_t own_wait(int schedstat)
+static void read_word(struct attempt *a)
 {
-    char buf[96];
-    struct procfs_schedstat s;
+    struct remote_item it = {.addr = a->word_addr, .dst = &a->look.word, .len = sizeof(uint32_t)};
 
-    if (procfs_reread(schedstat, buf, sizeof(buf)) <= 0 || !procfs_parse_schedstat(buf, &s))
-        return -1;
-    return s.runs ? (nsec_t)s.wait_ns : -1;
+    a->look.has_word = a->word_addr && remote_read(a->tid, &it, 1) == 1;
 }
+
+/* The deed -------------------------------------------------------------------------------- */
 
 /*
  * It stood still from when it stopped, which is when we were woken, to when it was let go. The
@@ -243,15 +242,17 @@ static bool look_at_stopped(struct attempt *a)
     if (!read_registers(a->tid, &a->look.regs, &call))
         return false;
     mend_call(a, &call);
-    if (!atomic_load(&a->late))
+    if (!atomic_load(&a->late)) {
         copy_stack(a);
+        read_word(a);
+    }
     return true;
 }
 
 static enum tracer_result stop_and_look(struct attempt *a, int schedstat)
 {
     int sig = 0;
-    nsec_t before = own_wait(schedstat), asked = clock_mono();
+    nsec_t before = tracer_own_wait(schedstat), asked = clock_mono();
 
     if (ptrace(PTRACE_INTERRUPT, a->tid, 0, 0) != 0)
         return TRACER_GONE;
@@ -262,13 +263,15 @@ static enum tracer_result stop_and_look(struct attempt *a, int schedstat)
     nsec_t seen = clock_mono();
     bool alive = look_at_stopped(a);
     alive = ptrace(PTRACE_DETACH, a->tid, 0, sig) == 0 && alive;
-    note_times(a, asked, seen, before, own_wait(schedstat));
+    note_times(a, asked, seen, before, tracer_own_wait(schedstat));
     return alive ? TRACER_OK : TRACER_GONE;
 }
 
 static enum tracer_result check_call(struct attempt *a)
 {
-    return tracer_check_call(a->dirfd, a->tid, &a->look, &a->met);
+    enum tracer_result r = tracer_check_call(a->dirfd, a->tid, &a->look, &a->met);
+
+    return r == TRACER_OK && a->running_only && a->look.was_blocked ? TRACER_UNSAFE : r;
 }
 
 static enum tracer_result seize(struct attempt *a)
@@ -396,6 +399,7 @@ struct tracer {
     struct attempt *late[LATE_MAX]; /* of threads that have not stopped yet; NULL: none */
     pid_t workers[WORKERS_KEPT];    /* the last that ended, a ring */
     size_t next_worker;
+    uint64_t word_addr;             /* of the next look */
 };
 
 static void spare_if_met(struct tracer *t, const struct attempt *a)
@@ -521,6 +525,8 @@ static enum tracer_result look(struct tracer *t, int dirfd, pid_t tid, struct tr
     if (!place)
         return TRACER_NOT_NOW;
     struct attempt *a = attempt_new(dirfd, tid);
+    a->word_addr = t->word_addr;
+    a->running_only = t->limits.running_only;
     enum tracer_result r = a->dirfd < 0 ? TRACER_NOT_NOW : examine(t, a);
     if (r == TRACER_OK)
         return run_attempt(t, a, place, out);
@@ -542,19 +548,30 @@ struct tracer *tracer_new(const struct tracer_limits *limits)
     return t;
 }
 
+/* A worker that hangs in the kernel with the target is left behind, with what it may still touch. */
+static void give_up(struct tracer *t, struct attempt *a)
+{
+    nsec_t end = clock_mono() + PATIENCE;
+    bool done = false;
+
+    atomic_store(&a->give_up, true);
+    while (!done && clock_mono() < end) {
+        pthread_kill(a->worker, wake_signal()); /* again: it may not have come to the wait yet */
+        done = attempt_await(a, clock_mono() + NSEC_PER_MSEC);
+    }
+    if (done)
+        attempt_end(t, a);
+    else
+        pthread_detach(a->worker);
+}
+
 void tracer_free(struct tracer *t)
 {
     if (!t)
         return;
     for (size_t i = 0; i < LATE_MAX; i++) {
-        struct attempt *a = t->late[i];
-        if (!a)
-            continue;
-        atomic_store(&a->give_up, true);
-        do /* again: it may not have come to the wait yet */
-            pthread_kill(a->worker, wake_signal());
-        while (!attempt_await(a, clock_mono() + NSEC_PER_MSEC));
-        attempt_end(t, a);
+        if (t->late[i])
+            give_up(t, t->late[i]);
     }
     tracer_budget_free(t->budget);
     free(t);
@@ -564,6 +581,7 @@ enum tracer_result tracer_look(struct tracer *t, int dirfd, pid_t tid, struct tr
 {
     *out = (struct tracer_look){0};
     enum tracer_result r = look(t, dirfd, tid, out);
+    t->word_addr = 0;
     if (r == TRACER_TRACED && was_ours(t, out->tracer_pid))
         r = TRACER_NOT_NOW;
     t->stats.timeouts += r == TRACER_TIMEOUT;
@@ -571,22 +589,12 @@ enum tracer_result tracer_look(struct tracer *t, int dirfd, pid_t tid, struct tr
     return r;
 }
 
+void tracer_ask_word(struct tracer *t, uint64_t addr)
+{
+    t->word_addr = addr;
+}
+
 struct tracer_stats tracer_stats(const struct tracer *t)
 {
     return t->stats;
-}
-
-const char *tracer_result_text(enum tracer_result r)
-{
-    static const char *const text[] = {
-        [TRACER_OK] = "stopped and let go",
-        [TRACER_NOT_NOW] = "the budget of stops is used up",
-        [TRACER_UNSAFE] = "a stop might disturb it",
-        [TRACER_TRACED] = "another program traces it",
-        [TRACER_DENIED] = "not permitted",
-        [TRACER_TIMEOUT] = "it did not stop in time",
-        [TRACER_GONE] = "it has ended",
-    };
-
-    return text[r];
 }

@@ -38,9 +38,12 @@ struct tracer_limits {
     unsigned stops_per_s;     /* 20, in any second */
     nsec_t stopped_ns_per_s;  /* 2 ms, in total over all threads; what a stop took beyond that is
                                  made up for by a longer pause */
-    nsec_t deadline;          /* longest wait for an answer, 10 ms */
+    nsec_t deadline;          /* longest wait for an answer, 30 ms: on a busy machine a thread waits
+                                 so long for a CPU on which to stop, and loses nothing by it */
+    bool running_only;        /* who is blocked is TRACER_UNSAFE, in whatever call: a waiter would
+                                 lose its place in the queue */
 };
-#define TRACER_LIMITS_DEFAULT {20, 2 * NSEC_PER_MSEC, 10 * NSEC_PER_MSEC}
+#define TRACER_LIMITS_DEFAULT {20, 2 * NSEC_PER_MSEC, 30 * NSEC_PER_MSEC, false}
 
 enum tracer_result {
     TRACER_OK,
@@ -65,6 +68,8 @@ struct tracer_look {
                                 waited for a CPU before it could stop */
     bool was_blocked;        /* in a system call when stopped (as told before stopping) */
     struct procfs_syscall call; /* as read before stopping */
+    bool has_word;
+    uint32_t word;           /* what tracer_ask_word() asked for; valid when HAS_WORD */
     pid_t tracer_pid;        /* TRACER_TRACED: who */
 };
 
@@ -91,6 +96,9 @@ enum tracer_result tracer_look(struct tracer *t, int dirfd, pid_t tid, struct tr
 struct tracer_stats tracer_stats(const struct tracer *t);
 
 /* What system calls make of a stop; pure (tracer_calls.c). --------------------------------- */
+
+/* The next look also reads the 32 bits at ADDR while the thread is stopped. */
+void tracer_ask_word(struct tracer *t, uint64_t addr);
 
 /* Whether a thread blocked in call C may be stopped: its arguments alone prove that the call
  * restarts by itself without its caller noticing. What depends on the descriptor (read, accept,

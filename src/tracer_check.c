@@ -85,3 +85,28 @@ enum tracer_result tracer_check_call(int dirfd, pid_t tid, struct tracer_look *o
         *met = true;
     return tracer_may_stop(abi_of(c), c) && !is_held_up(dirfd, tid) ? TRACER_OK : TRACER_UNSAFE;
 }
+
+nsec_t tracer_own_wait(int schedstat)
+{
+    char buf[96];
+    struct procfs_schedstat s;
+
+    if (procfs_reread(schedstat, buf, sizeof(buf)) <= 0 || !procfs_parse_schedstat(buf, &s))
+        return -1;
+    return s.runs ? (nsec_t)s.wait_ns : -1;
+}
+
+const char *tracer_result_text(enum tracer_result r)
+{
+    static const char *const text[] = {
+        [TRACER_OK] = "stopped and let go",
+        [TRACER_NOT_NOW] = "the budget of stops is used up",
+        [TRACER_UNSAFE] = "a stop might disturb it",
+        [TRACER_TRACED] = "another program traces it",
+        [TRACER_DENIED] = "not permitted",
+        [TRACER_TIMEOUT] = "it did not stop in time",
+        [TRACER_GONE] = "it has ended",
+    };
+
+    return text[r];
+}

@@ -18,4 +18,8 @@ enum tracer_result tracer_check_status(int dirfd, pid_t tid, struct tracer_look 
  * and else left alone. */
 enum tracer_result tracer_check_call(int dirfd, pid_t tid, struct tracer_look *out, bool *met);
 
+/* Time that the calling thread has waited for a CPU so far, by its file SCHEDSTAT (an fd); -1 where
+ * the kernel does not count it. */
+nsec_t tracer_own_wait(int schedstat);
+
 #endif

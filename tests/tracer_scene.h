@@ -17,7 +17,7 @@
 
 #define MAGIC UINT64_C(0x5eed0fca11ab1e42)
 
-static const struct tracer_limits unlimited = {10000, 1000000 * NSEC_PER_SEC, 5 * NSEC_PER_SEC};
+static const struct tracer_limits unlimited = {10000, 1000000 * NSEC_PER_SEC, 5 * NSEC_PER_SEC, false};
 
 /* A child and the means to look at its threads. */
 struct scene {

@@ -299,7 +299,7 @@ static void test_repaired_calls(void **state UNUSED)
 
 static void test_21st_stop(void **state UNUSED)
 {
-    struct tracer_limits l = {20, NSEC_PER_SEC, 5 * NSEC_PER_SEC};
+    struct tracer_limits l = {20, NSEC_PER_SEC, 5 * NSEC_PER_SEC, false};
     struct scene s;
 
     begin(&s, spinning, &l);
@@ -320,7 +320,7 @@ static void test_21st_stop(void **state UNUSED)
 
 static void test_no_stops_at_all(void **state UNUSED)
 {
-    struct tracer_limits l = {0, NSEC_PER_SEC, NSEC_PER_SEC};
+    struct tracer_limits l = {0, NSEC_PER_SEC, NSEC_PER_SEC, false};
     struct scene s;
 
     begin(&s, spinning, &l);

@@ -235,8 +235,8 @@ static void test_long_stop_is_made_up_for(void **state)
 
 static void test_nothing_allowed(void **state UNUSED)
 {
-    const struct tracer_limits none = {0, 2 * NSEC_PER_MSEC, NSEC_PER_MSEC},
-                               no_time = {20, 0, NSEC_PER_MSEC};
+    const struct tracer_limits none = {0, 2 * NSEC_PER_MSEC, NSEC_PER_MSEC, false},
+                               no_time = {20, 0, NSEC_PER_MSEC, false};
     struct tracer_budget *a = tracer_budget_new(&none), *b = tracer_budget_new(&no_time);
 
     tracer_budget_charge(a, START, INT64_MAX);
