@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,14 +33,20 @@ static bool find_columns(struct choices *c, const struct options *opt, char *err
 
 /* Files ------------------------------------------------------------------------------------ */
 
+/* A pipe that nobody writes into must not make lock-top hang. */
+#define PATIENCE_MS 5000
+
 /* All of FD up to SIZE bytes. Returns their number, or -errno. */
 static ssize_t read_all(int fd, char *dst, size_t size)
 {
     size_t len = 0;
 
     while (len < size) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (poll(&p, 1, PATIENCE_MS) == 0)
+            return -ETIMEDOUT;
         ssize_t n = read(fd, dst + len, size - len);
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (n < 0)
             return -errno;
@@ -53,7 +60,7 @@ static ssize_t read_all(int fd, char *dst, size_t size)
 /* The text of file PATH, or NULL and *WHY. */
 static char *read_text(const char *path, const char **why)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     char *text = fd >= 0 ? xmalloc(CHOICES_FILE_MAX + 1) : NULL;
     ssize_t len = fd >= 0 ? read_all(fd, text, CHOICES_FILE_MAX + 1) : -errno;
 

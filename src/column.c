@@ -12,6 +12,7 @@
 #include "compiler.h"
 #include "fmt.h"
 #include "funcname.h"
+#include "render_path.h"
 
 /* Room for any cell: a path of PATH_MAX bytes. */
 #define CELL_SIZE 4096
@@ -73,10 +74,9 @@ void column_set_default(struct column_set *set, int width, bool many)
         enum column column;
         int screen, screen_many;
     } wanted[] = {
-        {COL_WAITERS, 0, 0},   {COL_AVG1, 72, 80},     {COL_AVG10, 0, 0},
-        {COL_AVG60, 80, 90},   {COL_MAX, 90, 100},     {COL_BUSY, 56, 64},
-        {COL_SHARE, 110, 120}, {COL_AGE, 100, 110},    {COL_KIND, 64, 72},
-        {COL_PID, NEVER, 40},  {COL_HOLDER, 0, 0},     {COL_LOCK, 0, 0},
+        {COL_WAITERS, 0, 0}, {COL_AVG1, 72, 80},   {COL_AVG10, 0, 0},     {COL_AVG60, 80, 90},
+        {COL_MAX, 90, 100},  {COL_BUSY, 56, 64},   {COL_SHARE, 110, 120}, {COL_AGE, 100, 110},
+        {COL_KIND, 64, 72},  {COL_PID, NEVER, 40}, {COL_HOLDER, 0, 0},    {COL_LOCK, 0, 0},
     };
 
     set->n = 0;
@@ -233,39 +233,118 @@ static char *object_text(char *dst, size_t size, const struct snap_lock *l, int 
     return dst;
 }
 
+/* Whether a name is only the place in a mapping or a file, "[heap]+0x11ee0": it tells no more than
+ * an address. */
+static bool is_place(const struct snap_lock *l, const char *name)
+{
+    const char *file = last_part(name), *plus = strrchr(name, '+');
+    size_t len = plus ? (size_t)(plus - file) : 0;
+
+    if (!plus || plus < file || strncmp(plus, "+0x", 3) != 0)
+        return false;
+    if (*name == '[' || *name == '/' || memmem(file, len, ".so", 3))
+        return true;
+    for (size_t i = 0; i < l->nstacks; i++)
+        for (size_t k = 0; k < l->stacks[i].nframes; k++) {
+            const char *module = l->stacks[i].frames[k].module;
+            if (module && strlen(last_part(module)) == len &&
+                !strncmp(last_part(module), file, len))
+                return true;
+        }
+    return false;
+}
+
+/* Whether the code that waits for it tells more than what it is called. */
+static bool is_nameless(const struct snap_lock *l)
+{
+    return l->name ? is_place(l, l->name) : !l->path;
+}
+
+/* Cells that a function takes without what funcname_fit() drops first, at most SITE_LEAST for the
+ * one behind a name. */
+static int site_least(const struct snap_lock *l, bool nameless)
+{
+    char site[4 * SYMBOL_WIDTH + 1];
+    size_t len = strlen(l->site);
+
+    if (!nameless)
+        return (int)MIN(len, (size_t)SITE_LEAST);
+    return text_cells(funcname_fit(site, sizeof(site), l->site, SYMBOL_WIDTH, true));
+}
+
 /* The object and where in the code it is waited for; WIDTH is what the whole cell may take, 0: any.
- * Where both have no room a name stands alone, but an address, which tells less than the code does,
- * gives way. */
+ * Where both have no room a name stands alone, but an address or a place, which tells less than the
+ * code does, gives way. */
 static char *lock_text(char *dst, size_t size, const struct snap_lock *l, int width, bool ascii)
 {
     char site[4 * SYMBOL_WIDTH + 1];
     int object = text_cells(object_text(dst, size, l, width, ascii));
     int room = width > 0 ? MIN(width - object - (object ? 4 : 3), SYMBOL_WIDTH) : SYMBOL_WIDTH;
+    bool nameless = is_nameless(l);
 
     if (!l->site)
         return object ? dst : copy(dst, size, "-");
-    if (room < MIN((int)strlen(l->site), SITE_LEAST) && !l->name && !l->path) {
+    if (room < site_least(l, nameless) && object && !nameless)
+        return dst;
+    if (room < site_least(l, nameless)) {
         object = 0;
         room = MAX(width - 3, 1);
     }
-    if (object && room < MIN((int)strlen(l->site), SITE_LEAST))
-        return dst;
     size_t len = object ? strlen(dst) : 0;
     snprintf(dst + len, size - len, "%sin %s", object ? " " : "",
              funcname_fit(site, sizeof(site), l->site, room, ascii));
     return dst;
 }
 
-/* A holder without a number: what is known about why. */
-static char *unnamed_holder(char *dst, size_t size, const struct snap_holder *h, bool ascii)
+char *column_title(char *dst, size_t size, const struct snap_lock *l, bool ascii)
 {
+    bool kind = l->kind != KIND_MONITOR || !l->name, quoted = kind && l->name && !is_nameless(l);
+    const char *quote = quoted ? "\"" : "", *names = kind ? lock_kind_name(l->kind) : "";
+    char object[CELL_SIZE], site[4 * SYMBOL_WIDTH + 1] = "";
+
+    object_text(object, sizeof(object), l, 0, ascii);
+    if (l->site)
+        funcname_fit(site, sizeof(site), l->site, SYMBOL_WIDTH, ascii);
+    snprintf(dst, size, "%s%s%s%s%s%s%s", names, kind && *object ? " " : "", quote, object, quote,
+             *site ? " in " : "", site);
+    return dst;
+}
+
+/* The TID that a text about a holder names, or 0. */
+static long told_tid(const char *text)
+{
+    const char *at = strstr(text, "TID ");
+
+    return at ? strtol(at + strlen("TID "), NULL, 10) : 0;
+}
+
+/* In few cells: that it is gone, and its number, before any reason. */
+static char *short_holder(char *dst, size_t size, const struct snap_holder *h, const char *text)
+{
+    long tid = told_tid(h->detail);
+
+    if (tid > 0)
+        snprintf(dst, size, h->gone ? "gone %ld" : "? TID %ld", tid);
+    else
+        snprintf(dst, size, "%s", h->gone ? "gone" : text);
+    return dst;
+}
+
+/* A holder without a number: what is known about why. */
+static char *unnamed_holder(char *dst, size_t size, const struct snap_holder *h, int width,
+                            bool ascii)
+{
+    char text[CELL_SIZE];
+
     if (!h->detail)
-        return copy(dst, size, "-");
+        return copy(dst, size, h->gone ? "gone" : "-");
     if (h->unrecorded && h->mode != MODE_SHARED)
         return copy(dst, size, "? (not recorded)");
-    size_t len = strlen(copy(dst, size, h->confidence == CONF_CONFIRMED ? "" : "? "));
-    fmt_safe(dst + len, size - len, h->detail, strlen(h->detail), ascii);
-    return dst;
+    size_t len = strlen(copy(text, sizeof(text), h->confidence == CONF_CONFIRMED ? "" : "? "));
+    fmt_safe(text + len, sizeof(text) - len, h->detail, strlen(h->detail), ascii);
+    if (width > 0 && text_cells(text) > width)
+        return short_holder(dst, size, h, text);
+    return copy(dst, size, text);
 }
 
 /* WIDTH is what the whole cell may take, 0: any; it is the name that gives way. */
@@ -276,7 +355,7 @@ static char *holder_text(char *dst, size_t size, const struct snap_lock *l, int 
     const struct snap_holder *h = &l->holders[0];
     pid_t id = h->tid > 0 ? h->tid : h->pid;
     if (id <= 0)
-        return unnamed_holder(dst, size, h, ascii);
+        return unnamed_holder(dst, size, h, width, ascii);
 
     char name[4 * COMM_LEN + 1], tail[64], more[24] = "";
     const char *state = h->gone ? "gone" : h->state_known ? thread_state_name(h->state) : "";
@@ -315,8 +394,19 @@ char *column_text(char *dst, size_t size, enum column c, const struct snap_lock 
 
 /* Cells ------------------------------------------------------------------------------------ */
 
-char *column_cell(char *dst, size_t size, enum column c, const struct snap_lock *l, int width,
-                  bool ascii)
+char *age_text(char *dst, size_t size, const struct snapshot *s, double ms)
+{
+    double watched = s ? (double)s->elapsed / (double)NSEC_PER_MSEC : 0;
+    double sweep = s && s->self.sweep_hz > 0 ? 1000 / s->self.sweep_hz : 0;
+    char text[24];
+
+    fmt_msec(text, sizeof(text), ms);
+    snprintf(dst, size, "%s%s", watched > 0 && ms > 0 && ms >= watched - sweep ? ">" : "", text);
+    return dst;
+}
+
+char *column_cell(char *dst, size_t size, enum column c, const struct snapshot *s,
+                  const struct snap_lock *l, int width, bool ascii)
 {
     char text[CELL_SIZE];
 
@@ -324,6 +414,8 @@ char *column_cell(char *dst, size_t size, enum column c, const struct snap_lock 
         copy(text, sizeof(text), table[c].info.header);
     else if (table[c].type == TYPE_TEXT)
         text_value(text, sizeof(text), c, l, width, ascii);
+    else if (table[c].type == TYPE_MSEC)
+        age_text(text, sizeof(text), s, number(c, l));
     else
         column_text(text, sizeof(text), c, l, ascii);
     text_cut(text, sizeof(text), width, ascii);

@@ -57,10 +57,20 @@ int column_width(const struct column_set *set, size_t i);
 char *column_text(char *dst, size_t size, enum column c, const struct snap_lock *l, bool ascii);
 
 /* The same fitted to WIDTH cells: padded, or cut with "~" (ASCII) or an ellipsis. A holder loses
- * letters of its name first, so that its TID stays whole, and a kind keeps its mark of doubt.
- * WIDTH 0: as column_text. With L NULL the header instead. Returns DST. */
-char *column_cell(char *dst, size_t size, enum column c, const struct snap_lock *l, int width,
-                  bool ascii);
+ * letters of its name first, so that its TID stays whole, and a kind keeps its mark of doubt. Of a
+ * lock what tells more stands alone where both have no room: its name, but the function before an
+ * address or a place. WIDTH 0: as column_text. With L NULL the header instead. S: what L is of, so
+ * that an age can say that it is older (age_text()); or NULL. Returns DST. */
+char *column_cell(char *dst, size_t size, enum column c, const struct snapshot *s,
+                  const struct snap_lock *l, int width, bool ascii);
+
+/* A lock as sentences call it, kind before name: "mutex "jobs" in queue_push", "mutex 0x7f32 in
+ * queue_push", "InnoDB row lock in lock_wait" (its name says what it is). Escaped; returns DST. */
+char *column_title(char *dst, size_t size, const struct snap_lock *l, bool ascii);
+
+/* How long something has lasted (ms): "3.2s", or ">3.2s" when it is as old as the watching of S,
+ * so that it may have begun long before. "-" unknown. Returns DST. */
+char *age_text(char *dst, size_t size, const struct snapshot *s, double ms);
 
 /* For qsort-like use: numbers fall, text rises, unknown comes last; ties go to the id, so the
  * order is stable. <0: A first. */

@@ -57,3 +57,40 @@ char *funcname_fit(char *dst, size_t size, const char *name, int width, bool asc
     free(text);
     return dst;
 }
+
+/* The longest of NAMES with which TEXT begins, or NULL. */
+static const char *name_at(const char *text, const char *const *names, size_t n)
+{
+    const char *longest = NULL;
+    size_t most = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(names[i]);
+        if (len > most && strncmp(text, names[i], len) == 0) {
+            longest = names[i];
+            most = len;
+        }
+    }
+    return longest;
+}
+
+char *funcname_fit_all(char *dst, size_t size, const char *text, const char *const *names, size_t n,
+                       int width, bool ascii)
+{
+    size_t len = 0;
+
+    dst[0] = '\0';
+    while (*text && len + 1 < size) {
+        const char *name = NULL;
+        size_t plain = 0;
+        while (text[plain] && !(name = name_at(text + plain, names, n)))
+            plain++;
+        len += fmt_safe(dst + len, size - len, text, plain, ascii);
+        text += plain;
+        if (!name)
+            break;
+        len += strlen(funcname_fit(dst + len, size - len, name, width, ascii));
+        text += strlen(name);
+    }
+    return dst;
+}

@@ -16,4 +16,9 @@
  */
 char *funcname_fit(char *dst, size_t size, const char *name, int width, bool ascii);
 
+/* TEXT (raw bytes) made safe, with those of the N NAMES that stand in it (raw as well, none of them
+ * empty) brought to at most WIDTH cells each, the longest that matches deciding. Returns DST. */
+char *funcname_fit_all(char *dst, size_t size, const char *text, const char *const *names, size_t n,
+                       int width, bool ascii);
+
 #endif

@@ -8,12 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "freshness.h"
 #include "hash.h"
 #include "procfs.h"
 
 #define MAX_PROGRAMS  64
 #define REFRESH_EVERY NSEC_PER_SEC
 #define COPIED        16384
+#define STACKS_SOUGHT 256 /* threads asked for whose stack an address is on: some us each */
 
 /* One program of one process. */
 struct program {
@@ -22,12 +24,14 @@ struct program {
     uint32_t execs;
     int dirfd;
     struct space *space;
+    struct freshness fresh;
     nsec_t refreshed_at, used_at;
     UT_hash_handle hh;
 };
 
 struct looker {
     struct inspector_config cfg;
+    nsec_t learnt; /* CPU time */
     int rootfd;
     struct module_set *modules;
     struct unwinder *unwinder;
@@ -94,7 +98,9 @@ static struct program *program_open(struct looker *l, const struct inspect_job *
 
     if (dirfd < 0)
         return NULL;
+    nsec_t before = clock_thread_cpu();
     struct space *space = open_space(l, job, dirfd);
+    l->learnt += clock_thread_cpu() - before;
     if (!space) {
         close(dirfd);
         return NULL;
@@ -127,15 +133,27 @@ static struct program *program_of(struct looker *l, const struct inspect_job *jo
     return p;
 }
 
-/* Reads the map again, but not often: that is dear, and some addresses are in no map. */
-static bool refresh(struct program *p, pid_t tid)
+static bool read_map(struct looker *l, struct program *p, pid_t tid)
 {
-    nsec_t now = clock_mono();
+    p->refreshed_at = clock_mono();
+    nsec_t before = clock_thread_cpu();
+    int rc = space_refresh(p->space, tid);
+    l->learnt += clock_thread_cpu() - before;
+    return rc == 0;
+}
 
-    if (now - p->refreshed_at < REFRESH_EVERY)
-        return false;
-    p->refreshed_at = now;
-    return space_refresh(p->space, tid) == 0;
+/* Reads the map again, but not often: that is dear, and some addresses are in no map. */
+static bool refresh(struct looker *l, struct program *p, pid_t tid)
+{
+    return clock_mono() - p->refreshed_at >= REFRESH_EVERY && read_map(l, p, tid);
+}
+
+/* Whether another file lies where one of these N addresses was; then the map is read again. */
+static bool was_replaced(struct looker *l, struct program *p, pid_t tid, const uint64_t *addr,
+                         size_t n)
+{
+    return !freshness_check(&p->fresh, p->space, tid, l->cfg.read_memory, addr, n) &&
+           read_map(l, p, tid);
 }
 
 /* Stacks ---------------------------------------------------------------------------- */
@@ -158,20 +176,28 @@ static bool still_sleeps(const struct program *p, const struct inspect_job *job)
            call.sp == job->sp && call.pc == job->pc;
 }
 
-/* Copies the top of the stack: most are not larger, and of others the rest is read as the walk
- * comes there. */
-static struct stack_copy copy_stack(struct looker *l, const struct inspect_job *job)
+/* Copies the top of the stack, most are not larger, and of others the rest is read as the walk comes
+ * there; and the word to be checked, *WORD. */
+static struct stack_copy copy_stack(struct looker *l, const struct inspect_job *job,
+                                    struct remote_item *word)
 {
-    struct remote_item item = {
-        .addr = job->sp - STACK_RED_ZONE, .dst = l->bytes, .len = sizeof(l->bytes)};
+    struct remote_item items[2] = {
+        {.addr = job->sp - STACK_RED_ZONE, .dst = l->bytes, .len = sizeof(l->bytes)}, *word};
+    size_t n = word->addr ? 2 : 1;
 
-    if (l->cfg.read_memory(job->tid, &item, 1) < 0 || item.got <= STACK_RED_ZONE) {
-        /* The page below may be the guard's. */
-        item = (struct remote_item){.addr = job->sp, .dst = l->bytes, .len = sizeof(l->bytes)};
-        if (l->cfg.read_memory(job->tid, &item, 1) < 0)
-            item.got = 0;
+    if (l->cfg.read_memory(job->tid, items, n) < 0 || items[0].got <= STACK_RED_ZONE) {
+        items[0].addr = job->sp; /* the page below may be the guard's */
+        if (l->cfg.read_memory(job->tid, items, n) < 0)
+            items[0].got = items[1].got = 0;
     }
-    return (struct stack_copy){.base = item.addr, .bytes = l->bytes, .len = item.got};
+    *word = items[1];
+    return (struct stack_copy){.base = items[0].addr, .bytes = l->bytes, .len = items[0].got};
+}
+
+/* Whether the thread held the lock it was asked for: WORD stood there at the time. */
+static bool is_holder(const struct owner_check *c, bool has_word, uint32_t word)
+{
+    return !c->addr || (has_word && (word & c->mask) == c->value);
 }
 
 static bool has_unknown_code(const struct program *p, const struct stack *s)
@@ -187,19 +213,24 @@ static void unwind(struct looker *l, struct program *p, pid_t tid, const struct 
                    const struct stack_copy *copy, struct stack *out)
 {
     stack_unwind(l->unwinder, p->space, regs, copy, out);
-    if (out->end != STACK_COMPLETE && has_unknown_code(p, out) && refresh(p, tid))
+    if (was_replaced(l, p, tid, out->pc, out->n))
+        stack_unwind(l->unwinder, p->space, regs, copy, out);
+    if (out->end != STACK_COMPLETE && has_unknown_code(p, out) && refresh(l, p, tid))
         stack_unwind(l->unwinder, p->space, regs, copy, out);
 }
 
 /* Copies and walks the stack of a sleeping thread. False when it has run since. */
 static bool walk_asleep(struct looker *l, struct program *p, const struct inspect_job *job,
-                        struct stack *out)
+                        struct stack *out, bool *holds)
 {
     const struct stack_regs regs = {.pc = job->pc, .sp = job->sp};
-    struct stack_copy copy = copy_stack(l, job);
+    uint32_t value = 0;
+    struct remote_item word = {.addr = job->check.addr, .dst = &value, .len = sizeof(value)};
+    struct stack_copy copy = copy_stack(l, job, &word);
 
     if (!still_sleeps(p, job))
         return false;
+    *holds = is_holder(&job->check, word.got == sizeof(value), value);
     unwind(l, p, job->tid, &regs, &copy, out);
     return !out->live || still_sleeps(p, job);
 }
@@ -239,22 +270,31 @@ static void name_frames(struct program *p, const struct stack *s, struct inspect
     i->stack.guessed = s->guessed;
 }
 
+/* Names cost next to nothing once their tables have been read. */
+#define NAMES_COST (100 * NSEC_PER_USEC)
+
 static void keep(struct looker *l, struct program *p, const struct stack *s,
                  enum stack_taken taken, struct inspection *i)
 {
+    nsec_t before = clock_thread_cpu();
+
     i->stack.taken = taken;
     name_frames(p, s, i);
+    nsec_t cost = clock_thread_cpu() - before;
+    if (cost > NAMES_COST)
+        l->learnt += cost - NAMES_COST;
     l->stats.stacks++;
-    l->stats.incomplete += s->end != STACK_COMPLETE;
 }
 
 static void take_stopped(struct looker *l, struct program *p, const struct inspect_job *job,
                          struct inspection *i)
 {
     struct stack s;
-    enum tracer_result r = tracer_look(l->tracer, p->dirfd, job->tid, &l->look);
 
+    tracer_ask_word(l->tracer, job->check.addr);
+    enum tracer_result r = tracer_look(l->tracer, p->dirfd, job->tid, &l->look);
     if (r == TRACER_OK) {
+        i->stack.not_holder = !is_holder(&job->check, l->look.has_word, l->look.word);
         unwind(l, p, job->tid, &l->look.regs, &l->look.copy, &s);
         keep(l, p, &s, STACK_STOPPED, i);
         return;
@@ -263,49 +303,70 @@ static void take_stopped(struct looker *l, struct program *p, const struct inspe
     i->stack.why = tracer_result_text(r);
 }
 
-/* What a stop could add to a walk that broke off: a thread that waits is never stopped for it, as
- * it would lose its place in the queue. */
-static bool may_stop(const struct looker *l, const struct inspect_job *job)
-{
-    return l->cfg.may_stop && job->may_stop;
-}
-
 static void take_asleep(struct looker *l, struct program *p, const struct inspect_job *job,
                         struct inspection *i)
 {
     struct stack s;
+    bool holds;
 
-    if (!walk_asleep(l, p, job, &s)) {
+    if (!walk_asleep(l, p, job, &s, &holds)) {
         i->stack.taken = STACK_MOVED;
-        i->stack.why = "it ran in the meantime";
         l->stats.moved++;
         return;
     }
+    i->stack.not_holder = !holds;
     keep(l, p, &s, STACK_ASLEEP, i);
 }
 
-static void take_stack(struct looker *l, struct program *p, const struct inspect_job *job,
+/* Who was seen to run may sleep by now, and need not be stopped: makes JOB one for a sleeper. */
+static bool fell_asleep(const struct program *p, struct inspect_job *job)
+{
+    char path[64], text[256];
+    struct procfs_schedstat sched;
+    struct procfs_syscall call;
+
+    snprintf(path, sizeof(path), "task/%d/schedstat", job->tid);
+    if (procfs_slurp(p->dirfd, path, text, sizeof(text)) <= 0 ||
+        !procfs_parse_schedstat(text, &sched))
+        return false;
+    snprintf(path, sizeof(path), "task/%d/syscall", job->tid);
+    if (procfs_slurp(p->dirfd, path, text, sizeof(text)) <= 0 ||
+        !procfs_parse_syscall(text, &call) || call.kind == SYSCALL_RUNNING)
+        return false;
+    job->runs = sched.runs;
+    job->sp = call.sp;
+    job->pc = call.pc;
+    job->nr = call.nr;
+    job->word = 0; /* not known to be one: nothing will be presumed */
+    return true;
+}
+
+static void take_stack(struct looker *l, struct program *p, const struct inspect_job *asked,
                        struct inspection *i)
 {
+    struct inspect_job job = *asked;
+    bool asleep = job.blocked || fell_asleep(p, &job);
+
     i->stack = (struct stack_fact){
-        .pid = job->pid,
-        .tid = job->tid,
-        .start_ticks = job->start_ticks,
-        .slot = job->slot,
-        .execs = job->execs,
-        .runs = job->runs,
-        .sp = job->sp,
-        .pc = job->pc,
-        .word = job->word,
-        .nr = job->nr,
+        .pid = job.pid,
+        .tid = job.tid,
+        .start_ticks = job.start_ticks,
+        .slot = job.slot,
+        .execs = job.execs,
+        .runs = job.runs,
+        .sp = job.sp,
+        .pc = job.pc,
+        .word = job.word,
+        .nr = job.nr,
     };
-    if (job->blocked) {
-        take_asleep(l, p, job, i);
-    } else if (may_stop(l, job)) {
-        take_stopped(l, p, job, i);
+    if (asleep) {
+        take_asleep(l, p, &job, i);
+    } else if (l->cfg.may_stop && job.may_stop) {
+        take_stopped(l, p, &job, i);
     } else {
         i->stack.taken = STACK_DENIED;
-        i->stack.why = "it runs, and may not be stopped (--stop never)";
+        i->stack.why = l->cfg.may_stop ? "it runs, and a stop might disturb it"
+                                       : "it runs, and may not be stopped (--stop never)";
     }
 }
 
@@ -323,7 +384,7 @@ static char *name_in_stack(const struct program *p, uint64_t addr)
     if (!e || e->path[0] || !e->write || e->shared)
         return NULL;
     ssize_t n = procfs_list_ids(p->dirfd, "task", &ids, &cap);
-    for (ssize_t i = 0; i < n && !name; i++) {
+    for (ssize_t i = 0; i < MIN(n, STACKS_SOUGHT) && !name; i++) {
         struct procfs_syscall call;
         snprintf(path, sizeof(path), "task/%d/syscall", ids[i]);
         if (procfs_slurp(p->dirfd, path, text, sizeof(text)) > 0 &&
@@ -335,12 +396,13 @@ static char *name_in_stack(const struct program *p, uint64_t addr)
     return name;
 }
 
-static void take_name(struct program *p, const struct inspect_job *job,
+static void take_name(struct looker *l, struct program *p, const struct inspect_job *job,
                       struct inspection *i)
 {
+    was_replaced(l, p, job->tid, &job->addr, 1);
     char *name = symbol_data(p->space, job->addr, &i->name.symbol);
 
-    if (!name && !space_entry(p->space, job->addr) && refresh(p, job->tid))
+    if (!name && !space_entry(p->space, job->addr) && refresh(l, p, job->tid))
         name = symbol_data(p->space, job->addr, &i->name.symbol);
     if (!name)
         name = name_in_stack(p, job->addr);
@@ -365,8 +427,13 @@ struct inspection *looker_answer(struct looker *l, const struct inspect_job *job
     if (job->kind == INSPECT_STACK)
         take_stack(l, p, job, i);
     else
-        take_name(p, job, i);
+        take_name(l, p, job, i);
     return i;
+}
+
+nsec_t looker_learnt(const struct looker *l)
+{
+    return l->learnt;
 }
 
 void looker_stats(const struct looker *l, struct inspector_stats *out)
@@ -388,7 +455,9 @@ struct looker *looker_new(const struct inspector_config *cfg, int *err)
     l->rootfd = rootfd;
     l->modules = module_set_new();
     l->unwinder = unwinder_new();
-    l->tracer = tracer_new(&cfg->stops);
+    struct tracer_limits stops = cfg->stops;
+    stops.running_only = true;
+    l->tracer = tracer_new(&stops);
     return l;
 }
 

@@ -19,6 +19,9 @@ struct inspection *looker_answer(struct looker *l, const struct inspect_job *job
 /* What is kept of process PID goes. */
 void looker_forget(struct looker *l, pid_t pid);
 
+/* CPU time that went into what is needed once: maps, files, symbol tables. */
+nsec_t looker_learnt(const struct looker *l);
+
 /* What was done so far. */
 void looker_stats(const struct looker *l, struct inspector_stats *out);
 

@@ -12,9 +12,6 @@
 #define MAX_UNTAKEN  1024
 #define MAX_FORGOTTEN 64
 #define PATIENCE_S   2
-/* What a job costs beyond this goes into what is needed once: maps, files, symbol tables. That is
- * not delayed: without it nothing has a name. */
-#define USUAL_COST (200 * NSEC_PER_USEC)
 #define CREDIT_MAX (50 * NSEC_PER_MSEC)
 /* Demanglers recurse as deep as a name is nested, up to 1 MiB (measured). */
 #define STACK_SIZE (4 << 20)
@@ -47,12 +44,29 @@ void inspection_free(struct inspection *i)
 
 /* The thread -------------------------------------------------------------------------- */
 
+/* Called with the mutex held, which is given back in between: unmapping files takes its time. */
+static void forget_ended(struct inspector *in)
+{
+    pid_t pids[MAX_FORGOTTEN];
+    size_t n = in->nforgotten;
+
+    if (n == 0)
+        return;
+    memcpy(pids, in->forgotten, n * sizeof(*pids));
+    in->nforgotten = 0;
+    pthread_mutex_unlock(&in->mutex);
+    for (size_t i = 0; i < n; i++)
+        looker_forget(in->looker, pids[i]);
+    pthread_mutex_lock(&in->mutex);
+}
+
 /* Waits for work, and until WHEN (the CPU it may use is used up). False at the end. */
 static bool next_job(struct inspector *in, nsec_t when, struct inspect_job *job)
 {
     struct timespec until = {.tv_sec = when / NSEC_PER_SEC, .tv_nsec = when % NSEC_PER_SEC};
 
     while (!in->end) {
+        forget_ended(in);
         if (when && clock_mono() < when) {
             pthread_cond_timedwait(&in->wake, &in->mutex, &until);
         } else if (in->njobs == 0) {
@@ -65,13 +79,6 @@ static bool next_job(struct inspector *in, nsec_t when, struct inspect_job *job)
         }
     }
     return false;
-}
-
-static void forget_ended(struct inspector *in)
-{
-    for (size_t i = 0; i < in->nforgotten; i++)
-        looker_forget(in->looker, in->forgotten[i]);
-    in->nforgotten = 0;
 }
 
 /* CPU that it may use: a bucket that fills with time. */
@@ -95,7 +102,7 @@ static nsec_t settle(struct allowance *a, nsec_t cost)
     nsec_t now = clock_mono();
 
     allow(a, now);
-    a->credit -= (double)MIN(cost, USUAL_COST);
+    a->credit -= (double)cost;
     return a->credit < 0 ? now + (nsec_t)(-a->credit / a->share) : 0;
 }
 
@@ -115,10 +122,10 @@ static void work(struct inspector *in)
 
     pthread_mutex_lock(&in->mutex);
     while (next_job(in, when, &job)) {
-        forget_ended(in);
         pthread_mutex_unlock(&in->mutex);
         struct inspection *i = looker_answer(in->looker, &job);
-        nsec_t now_used = clock_thread_cpu();
+        /* What is needed once is not delayed: without it nothing has a name. */
+        nsec_t now_used = clock_thread_cpu() - looker_learnt(in->looker);
         pthread_mutex_lock(&in->mutex);
         looker_stats(in->looker, &in->stats);
         when = settle(&a, now_used - used);
@@ -175,6 +182,7 @@ void inspector_forget(struct inspector *in, pid_t pid)
     /* One that finds no room is dropped in favour of others later. */
     if (in->nforgotten < MAX_FORGOTTEN)
         in->forgotten[in->nforgotten++] = pid;
+    pthread_cond_signal(&in->wake);
     pthread_mutex_unlock(&in->mutex);
 }
 

@@ -22,6 +22,13 @@
 #include "tracer.h"
 #include "xalloc.h"
 
+/* What tells whether a thread holds a lock at the very moment of the look: the 32 bits at ADDR,
+ * masked, are VALUE. ADDR 0: nothing is asked. */
+struct owner_check {
+    uint64_t addr;
+    uint32_t mask, value;
+};
+
 /* One frame of a stack, innermost first. */
 struct frame_fact {
     uint64_t pc;
@@ -47,6 +54,7 @@ struct stack_fact {
     uint64_t sp, pc, word; /* as in the job */
     long nr;
     enum stack_taken taken;
+    bool not_holder; /* the check that was asked for failed, or could not be made */
     enum stack_end end;   /* when there are frames */
     bool guessed;         /* as in stack.h */
     const char *why;      /* a static sentence, or NULL */
@@ -80,6 +88,7 @@ struct inspect_job {
     uint64_t sp, pc, runs;
     uint64_t word;       /* futex word it sleeps on, and its call: handed back */
     long nr;
+    struct owner_check check;
     uint64_t addr;       /* INSPECT_NAME */
 };
 
@@ -105,9 +114,8 @@ struct inspector_config {
 
 struct inspector_stats {
     struct tracer_stats tracer;
-    uint64_t stacks;  /* taken */
-    uint64_t incomplete; /* of these, not walked to the thread's start */
-    uint64_t moved;      /* attempts that failed because the thread ran */
+    uint64_t stacks; /* taken */
+    uint64_t moved;  /* attempts that failed because the thread ran */
 };
 
 struct inspector;

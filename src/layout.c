@@ -138,6 +138,22 @@ bool layout_arena_lock(const struct word_view *w, uint64_t addr)
            (word_u64(w, -32, &arena) && arena == addr);
 }
 
+bool layout_owner_word(enum lock_kind kind, enum lock_layout layout, uint64_t object, pid_t tid,
+                       uint64_t *addr, uint32_t *mask, uint32_t *value)
+{
+    bool in_word = kind == KIND_MUTEX_ROBUST || kind == KIND_MUTEX_PI || layout == LAYOUT_MUSL;
+
+    if (!layout_records_owner(kind, layout) || (kind == KIND_RWLOCK && layout == LAYOUT_MUSL))
+        return false;
+    *addr = object + (kind == KIND_RWLOCK        ? layout == LAYOUT_GLIBC32 ? 28 : 24
+                      : layout == LAYOUT_MUSL ? 4
+                      : in_word               ? 0
+                                              : 8);
+    *mask = in_word ? WORD_TID : UINT32_MAX;
+    *value = (uint32_t)tid;
+    return true;
+}
+
 bool layout_records_owner(enum lock_kind kind, enum lock_layout layout)
 {
     switch (kind) {

@@ -37,6 +37,11 @@ struct lock_state {
 struct lock_state layout_state(enum lock_kind kind, enum lock_layout layout, int off,
                                const struct word_view *w);
 
+/* Where, in the object of KIND at address OBJECT, stands that TID (in the target's PID namespace)
+ * holds it: the 32 bits at *ADDR, masked, are *VALUE. False when it does not say so. */
+bool layout_owner_word(enum lock_kind kind, enum lock_layout layout, uint64_t object, pid_t tid,
+                       uint64_t *addr, uint32_t *mask, uint32_t *value);
+
 /* Whether a kind writes down who holds it (a rwlock: only its writer). */
 bool layout_records_owner(enum lock_kind kind, enum lock_layout layout);
 

@@ -34,8 +34,8 @@ struct lockkey {
 struct lockkey lockkey_make(const struct process_fact *p, const struct word_fact *word,
                             uint64_t object);
 
-/* The key of all waits of process P that are of one sort, LABEL, and come from CALLER (0: from
- * anywhere). SHARED: P stands for all processes. */
+/* The key of all waits of process P that are of one sort, LABEL, and come from the function CALLER
+ * (its address; 0: from anywhere). SHARED: P stands for all processes. */
 struct lockkey lockkey_site(const struct process_fact *p, bool shared, const char *label,
                             uint64_t caller);
 

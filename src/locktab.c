@@ -100,6 +100,8 @@ struct lock_row *locktab_row(struct locktab *t, const struct process_fact *p,
         r->confidence = c->confidence;
         r->layout = c->layout;
     }
+    if (c->kind == r->kind && c->confidence >= r->confidence)
+        r->by_stack = false;
     link_word(t, p->pid, addr, r);
     return r;
 }
@@ -133,12 +135,14 @@ static void free_findings(struct lock_row *r)
 {
     free(r->busy);
     free(r->name);
+    free(r->given);
     free(r->site);
     free(r->profile);
     r->busy = NULL;
-    r->name = r->site = NULL;
+    r->name = r->given = r->site = NULL;
+    r->by_stack = r->given_sought = false;
     r->profile = NULL;
-    r->name_known = r->is_place = false;
+    r->name_known = r->is_place = r->parking = false;
 }
 
 void locktab_renew(struct lock_row *r, const struct wait_class *c)

@@ -43,10 +43,15 @@ struct lock_row {
     uint64_t object; /* in PID */
     char *path;      /* of a shared lock's file, or NULL; owned */
     char *name;      /* symbol, place or what it guards inside a library; NULL; owned */
+    char *given;     /* what the user calls it (--names); NULL; owned */
+    bool by_stack;   /* that KIND is likely is known from a stack alone, not from memory */
+    bool given_sought;
+    bool parking;    /* a server parks its workers on it */
     bool is_place;   /* NAME tells only where it lies: a better one takes its place */
     bool name_known; /* it was asked for and answered */
     nsec_t name_asked_at; /* model time, 0: never */
-    char *site;      /* function through which a waiter came (stacktab); NULL; owned */
+    char *site;      /* function through which most waiters came, of those whose stacks are known;
+                        NULL; owned */
     struct profile *profile; /* of its holders; NULL before the first sighting; owned */
     uint64_t dev, inode;
     uint32_t now;    /* threads waiting in the last sweep */

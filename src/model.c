@@ -126,8 +126,10 @@ static void see_thread(struct model *m, const struct sample *s, const struct pro
 {
     find_row(m, s, p, th);
     th->kind = th->row ? th->row->kind : KIND_NONE;
-    if (th->row)
+    if (th->row) {
+        model_name_row(m, th->row);
         locktab_wait(&m->locks, th->row, p);
+    }
     /* A lock that is waited for in epoll is a lock all the same. */
     proctab_count(&m->procs, th,
                   th->kind == KIND_MONITOR ? THREAD_LOCK : wait_state(th->fact, th->kind));

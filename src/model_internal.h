@@ -1,6 +1,6 @@
 /*
  * model_internal.h - the model's state, shared by model.c (which feeds it) and
- * model_snapshot.c (which reads it out). Nothing else includes it.
+ * model_snapshot.c (which reads it out) and by their parts that deal with stacks.
  */
 #ifndef LT_MODEL_INTERNAL_H
 #define LT_MODEL_INTERNAL_H
@@ -31,6 +31,7 @@ struct model {
     struct stacktab stacks;
     double tokens;     /* stacks that may be asked for now */
     nsec_t tokens_at;
+    uint64_t snapshots; /* number of the running one */
     size_t asked_slot; /* whose turn it is */
     size_t rows_left_out; /* of the last snapshot, for want of room */
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "holder.h"
+#include "model_stacks.h"
 #include "profile.h"
 
 /* Of a holder that was stopped for a look, that stack is shown for so long. */
@@ -15,10 +16,13 @@ static const char *copy(struct arena *a, const char *s)
     return s ? arena_strdup(a, s) : NULL;
 }
 
-static void put_frames(struct snap_stack *out, struct arena *a, const struct kept_stack *s)
+/* Many threads and rows share a stack: it is copied once for each snapshot. */
+static const struct snap_frame *frames_of(struct arena *a, const struct model *m,
+                                          struct kept_stack *s)
 {
+    if (s->shown && s->shown_in == m->snapshots)
+        return s->shown;
     struct snap_frame *f = arena_zalloc(a, s->n * sizeof(*f));
-
     for (size_t i = 0; i < s->n; i++) {
         const struct frame_name *n = &s->frames[i].n;
         f[i] = (struct snap_frame){
@@ -30,7 +34,15 @@ static void put_frames(struct snap_stack *out, struct arena *a, const struct kep
             .line = n->line,
         };
     }
-    out->frames = f;
+    s->shown = f;
+    s->shown_in = m->snapshots;
+    return f;
+}
+
+static void put_frames(struct snap_stack *out, struct arena *a, const struct model *m,
+                       struct kept_stack *s)
+{
+    out->frames = frames_of(a, m, s);
     out->nframes = s->n;
     out->complete = s->end == STACK_COMPLETE;
     out->guessed = s->guessed;
@@ -38,11 +50,10 @@ static void put_frames(struct snap_stack *out, struct arena *a, const struct kep
 
 static const char *why_none(const struct thread *th)
 {
-    if (th->stack.why && th->stack.failed_runs == th->fact->runs)
-        return th->stack.why;
     switch (th->fact->seen) {
     case SEEN_ACTIVE:
-        return "it runs";
+        return th->stack.why && th->stack.failed_runs == th->fact->runs ? th->stack.why
+                                                                        : "it runs";
     case SEEN_UNREADABLE:
         return "it may not be looked at";
     default:
@@ -53,7 +64,7 @@ static const char *why_none(const struct thread *th)
 /* Waiters ------------------------------------------------------------------------------ */
 
 struct group {
-    const struct kept_stack *stack; /* NULL: none is known */
+    struct kept_stack *stack; /* NULL: none is known */
     const struct thread *first;
     int count;
     bool presumed; /* that of FIRST is */
@@ -69,7 +80,7 @@ static int compare_groups(const void *a, const void *b)
 static void add_to_group(struct group *groups, size_t *n, const struct thread *th, nsec_t now)
 {
     bool presumed;
-    const struct kept_stack *s = stack_of(th, now, &presumed);
+    struct kept_stack *s = stack_of(th, now, &presumed);
     size_t i = 0;
 
     while (i < *n && groups[i].stack != s)
@@ -83,8 +94,20 @@ static void add_to_group(struct group *groups, size_t *n, const struct thread *t
     }
 }
 
+/* The site of the largest group in which one is known. */
+static void note_site(const struct model *m, struct lock_row *r, const struct group *groups,
+                      size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (groups[i].stack && groups[i].stack->site) {
+            model_set_site(m, r, groups[i].stack->site);
+            return;
+        }
+    }
+}
+
 static size_t put_waiter_stacks(struct snap_stack *out, struct arena *a, const struct model *m,
-                                const struct waiting *w, size_t n)
+                                struct lock_row *r, const struct waiting *w, size_t n)
 {
     struct group *groups = xcalloc(n ? n : 1, sizeof(*groups));
     size_t ngroups = 0;
@@ -92,6 +115,7 @@ static size_t put_waiter_stacks(struct snap_stack *out, struct arena *a, const s
     for (size_t i = 0; i < n; i++)
         add_to_group(groups, &ngroups, w[i].thread, m->now);
     qsort(groups, ngroups, sizeof(*groups), compare_groups);
+    note_site(m, r, groups, ngroups);
     ngroups = MIN(ngroups, (size_t)SHOWN_STACKS);
     for (size_t i = 0; i < ngroups; i++) {
         const struct group *g = &groups[i];
@@ -104,7 +128,7 @@ static size_t put_waiter_stacks(struct snap_stack *out, struct arena *a, const s
             .presumed = g->presumed,
         };
         if (g->stack)
-            put_frames(&out[i], a, g->stack);
+            put_frames(&out[i], a, m, g->stack);
         else
             out[i].note = why_none(g->first);
     }
@@ -122,7 +146,7 @@ static size_t put_holder_stack(struct snap_stack *out, struct arena *a, const st
 
     if (!th)
         return 0;
-    const struct kept_stack *s = stack_of(th, m->now, &presumed);
+    struct kept_stack *s = stack_of(th, m->now, &presumed);
     if (!s && th->fact->seen == SEEN_ACTIVE)
         s = stack_when_stopped(th, m->now, SHOWN_FOR);
     *out = (struct snap_stack){
@@ -134,13 +158,14 @@ static size_t put_holder_stack(struct snap_stack *out, struct arena *a, const st
         .presumed = presumed && s,
     };
     if (s)
-        put_frames(out, a, s);
+        put_frames(out, a, m, s);
     if (!s || s->n == 0)
         out->note = why_none(th);
     return 1;
 }
 
-static size_t put_profile(struct snap_stack *out, struct arena *a, const struct lock_row *r)
+static size_t put_profile(struct snap_stack *out, struct arena *a, const struct model *m,
+                          const struct lock_row *r)
 {
     struct profile_path paths[PROFILE_PATHS];
     size_t n = r->profile ? profile_sort(r->profile, paths) : 0;
@@ -155,21 +180,21 @@ static size_t put_profile(struct snap_stack *out, struct arena *a, const struct 
             .note = thread_state_name(paths[i].state),
         };
         if (paths[i].stack)
-            put_frames(&out[i], a, paths[i].stack);
+            put_frames(&out[i], a, m, paths[i].stack);
     }
     return n;
 }
 
 void model_show_stacks(struct snap_lock *l, struct arena *a, const struct model *m,
-                       const struct lock_row *r, const struct waiting *w, size_t n)
+                       struct lock_row *r, const struct waiting *w, size_t n)
 {
     struct snap_stack *out =
         arena_zalloc(a, (SHOWN_STACKS + 1 + PROFILE_PATHS) * sizeof(*out));
-    size_t k = put_waiter_stacks(out, a, m, w, n);
+    size_t k = put_waiter_stacks(out, a, m, r, w, n);
 
     if (l->waiters > 0)
         k += put_holder_stack(&out[k], a, m, r);
-    k += put_profile(&out[k], a, r);
+    k += put_profile(&out[k], a, m, r);
     l->stacks = out;
     l->nstacks = k;
 }
@@ -189,7 +214,7 @@ static void put_thread(struct snap_thread *out, struct arena *a, const struct mo
                        const struct thread *th)
 {
     bool presumed;
-    const struct kept_stack *s = stack_of(th, m->now, &presumed);
+    struct kept_stack *s = stack_of(th, m->now, &presumed);
 
     out->pid = th->pid;
     out->tid = th->tid;
@@ -204,7 +229,7 @@ static void put_thread(struct snap_thread *out, struct arena *a, const struct mo
         .presumed = s && presumed,
     };
     if (s)
-        put_frames(&out->stack, a, s);
+        put_frames(&out->stack, a, m, s);
     else
         out->stack.note = why_none(th);
 }

@@ -19,7 +19,7 @@ struct waiting {
 
 /* The stacks of R's waiters (N of them at W), of its holder and of those it had. */
 void model_show_stacks(struct snap_lock *l, struct arena *a, const struct model *m,
-                       const struct lock_row *r, const struct waiting *w, size_t n);
+                       struct lock_row *r, const struct waiting *w, size_t n);
 
 /* All threads with their stacks, into S. */
 void model_show_threads(struct snapshot *s, const struct model *m);

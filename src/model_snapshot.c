@@ -10,6 +10,7 @@
 #include "model.h"
 #include "model_internal.h"
 #include "model_show_stacks.h"
+#include "wording.h"
 #include "xalloc.h"
 
 static double ms(nsec_t ns)
@@ -111,21 +112,6 @@ static int threads_beside(const struct model *m, const struct lock_row *r)
     return n;
 }
 
-static const char *lock_name(struct arena *a, const struct model *m, const struct lock_row *r)
-{
-    char address[24];
-
-    snprintf(address, sizeof(address), "0x%" PRIx64, r->object);
-    const char *given = m->rules ? name_rules_find(m->rules, r->name, r->site, address) : NULL;
-    if (given)
-        return arena_strdup(a, given);
-    if (r->name)
-        return arena_strdup(a, r->name);
-    return r->key.space == LOCKKEY_SHARED && r->path
-               ? arena_printf(a, "%s+0x%" PRIx64, r->path, r->key.c)
-               : NULL;
-}
-
 static void put_lock(struct snap_lock *l, struct arena *a, struct model *m, struct lock_row *r)
 {
     int threads = threads_beside(m, r);
@@ -138,7 +124,7 @@ static void put_lock(struct snap_lock *l, struct arena *a, struct model *m, stru
     l->address = r->object;
     l->path = r->path ? arena_strdup(a, r->path) : NULL;
     l->site = r->site ? arena_strdup(a, r->site) : NULL;
-    l->name = lock_name(a, m, r);
+    l->name = wording_name(a, r);
     l->waiters = (int)locktab_waiters(&m->locks, r);
     l->held = locktab_held(&m->locks, r);
     l->waiters_avg_1s = locktab_mean(&m->locks, r, 1);
@@ -298,7 +284,7 @@ static void put_processes(struct snapshot *s, struct model *m)
 /* lock-top itself ------------------------------------------------------------------- */
 
 #define MAX_REFUSED  3 /* processes that are named */
-#define MAX_DEGRADED (10 + MAX_REFUSED)
+#define MAX_DEGRADED (11 + MAX_REFUSED)
 
 static size_t put_refused(const char **out, struct arena *a, const struct model *m)
 {
@@ -332,6 +318,9 @@ static size_t put_degraded(const char **out, struct arena *a, const struct model
                                 f->late - before->late, f->sweeps - before->sweeps);
     if (f->fds_short)
         out[n++] = "too few file descriptors: files are opened anew at each look (ulimit -n)";
+    if (f->stops_harmed)
+        out[n++] = arena_printf(a, "%" PRIu64 " of %" PRIu64 " stops ended a transfer of the target "
+                                "early (--stop never forbids them)", f->stops_harmed, f->stops);
     if (f->unprobed)
         out[n++] = arena_printf(a, "%u words that may be locks are not probed, there are too many: "
                                 "no BUSY%% for these", f->unprobed);
@@ -388,6 +377,7 @@ struct snapshot *model_snapshot(struct model *m)
     memcpy(s->kernel, m->host.kernel, sizeof(s->kernel));
     s->cpus = m->host.cpus;
     s->looks = window_sum(&m->locks.sweeps, m->now, 10);
+    m->snapshots++;
     s->has_stacks = m->stacks_mode != STACKS_OFF;
     put_locks(s, m);
     s->chains = chain_list(&s->arena, &m->procs, &s->nchains);

@@ -1,6 +1,8 @@
 #include "model_stacks.h"
 
+#include <inttypes.h>
 #include <linux/futex.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +17,8 @@
 #define STACKS_AT_ONCE   128
 #define ALL_STACKS_PER_S 500
 #define ALL_AT_ONCE      1024
+/* A word that a function declared is not farther from the stack pointer of the wait in it. */
+#define OWN_FRAME 4096
 /* What was asked for and not answered was dropped somewhere. */
 #define ASK_AGAIN (300 * NSEC_PER_MSEC)
 #define NAME_AGAIN (2 * NSEC_PER_SEC)
@@ -35,7 +39,8 @@ static void count_in_profile(struct model *m, struct thread *th, const struct st
     struct lock_row *r = locktab_find(&m->locks, &th->stack.profiled);
 
     th->stack.for_profile = false;
-    if (!r || !r->profile || f->taken == STACK_MOVED)
+    /* Who no longer held it was somewhere else by then. */
+    if (!r || !r->profile || f->taken == STACK_MOVED || f->not_holder)
         return;
     profile_add(r->profile, kept, th->state, m->now);
 }
@@ -51,25 +56,59 @@ static void take_stack(struct model *m, const struct stack_fact *f)
         count_in_profile(m, th, f, kept);
 }
 
-static void set_name(struct lock_row *r, const char *name, bool is_place)
+/* What the user calls it. */
+static void find_given(const struct model *m, struct lock_row *r)
+{
+    char address[24];
+
+    if (!m->rules)
+        return;
+    r->given_sought = true;
+    snprintf(address, sizeof(address), "0x%" PRIx64, r->object);
+    const char *given = name_rules_find(m->rules, r->name ? r->name : r->path, r->site, address);
+    free(r->given);
+    r->given = given ? xstrdup(given) : NULL;
+}
+
+static void set_name(const struct model *m, struct lock_row *r, const char *name, bool is_place)
 {
     if (r->name && (strcmp(r->name, name) == 0 || (is_place && !r->is_place)))
         return;
     free(r->name);
     r->name = xstrdup(name);
     r->is_place = is_place;
+    find_given(m, r);
+}
+
+void model_name_row(const struct model *m, struct lock_row *r)
+{
+    if (!r->given_sought)
+        find_given(m, r);
+}
+
+void model_set_site(const struct model *m, struct lock_row *r, const char *site)
+{
+    if (!site || (r->site && strcmp(r->site, site) == 0))
+        return;
+    free(r->site);
+    r->site = xstrdup(site);
+    find_given(m, r);
 }
 
 static void take_name(struct model *m, const struct name_fact *f)
 {
-    for (struct lock_row *r = m->locks.rows; r; r = r->hh.next) {
-        if (r->key.space != LOCKKEY_PRIVATE || r->pid != f->pid || r->object != f->addr ||
-            r->key.execs != f->execs || r->key.c != f->start_ticks)
-            continue;
-        r->name_known = true;
-        if (f->name)
-            set_name(r, f->name, !f->symbol);
-    }
+    const struct process_fact p = {
+        .pid = f->pid, .start_ticks = f->start_ticks, .execs = f->execs};
+    const struct lockkey key = lockkey_make(&p, NULL, f->addr);
+    struct lock_row *r = locktab_find(&m->locks, &key);
+
+    if (!r)
+        return;
+    r->name_known = true;
+    if (f->name)
+        set_name(m, r, f->name, !f->symbol);
+    else
+        find_given(m, r);
 }
 
 void model_take_answers(struct model *m, const struct sample *s)
@@ -93,8 +132,18 @@ static bool same_family(enum lock_kind a, enum lock_kind b)
     return a == b || (is_mutex(a) && is_mutex(b));
 }
 
+/* Whether the object that R stands for can be of KIND: a mutex's word is its first, and of the
+ * rwlock only memory tells which of its words this is. */
+static bool can_be(const struct lock_row *r, const struct thread *th, enum lock_kind kind)
+{
+    if (!wait_suits(&th->fact->futex, kind) || (kind == KIND_RWLOCK && r->kind != KIND_RWLOCK))
+        return false;
+    return lock_kind_class(kind) != CLASS_LOCK || same_family(r->kind, kind) ||
+           r->object == th->fact->futex.addr;
+}
+
 /* The kind of the wait, from the library's function on the stack, checked against call and memory:
- * what these prove stands. */
+ * what these prove stands, and where they only make it likely, the stack proves it. */
 static void refine_kind(struct lock_row *r, const struct thread *th, const struct api_match *api)
 {
     enum lock_kind kind = api->kind;
@@ -103,25 +152,48 @@ static void refine_kind(struct lock_row *r, const struct thread *th, const struc
     if (kind == KIND_COND && th->fact->futex.cmd == FUTEX_WAIT &&
         (is_mutex(r->kind) || r->kind == KIND_FUTEX_LOCK))
         kind = KIND_MUTEX;
-    if (kind == KIND_NONE || r->confidence == CONF_CONFIRMED || !wait_suits(&th->fact->futex, kind))
+    if (kind == KIND_NONE || r->confidence == CONF_CONFIRMED ||
+        !can_be(r, th, kind))
         return;
-    if (same_family(r->kind, kind)) {
-        r->confidence = r->confidence == CONF_LIKELY ? CONF_CONFIRMED : CONF_LIKELY;
+    if (same_family(r->kind, kind) && r->confidence == CONF_LIKELY) {
+        /* The same stack proves no more at a second look. */
+        r->confidence = r->by_stack ? CONF_LIKELY : CONF_CONFIRMED;
         return;
     }
-    r->kind = kind;
+    if (!same_family(r->kind, kind))
+        r->kind = kind;
     r->confidence = CONF_LIKELY;
+    r->by_stack = true;
 }
 
-static void refine(struct lock_row *r, struct thread *th, const struct kept_stack *s)
+/* Where the kernel refuses a PI mutex because that would be a deadlock, glibc parks the thread for
+ * ever, on a word on its own stack that looks like a condition variable's. */
+static bool is_refused_pi(const struct thread *th, const struct api_match *api)
 {
-    refine_kind(r, th, &s->api);
+    const struct futex_wait *f = &th->fact->futex;
+
+    return api->kind == KIND_MUTEX && f->cmd == FUTEX_WAIT_BITSET && f->val == 0 && !f->timed &&
+           f->addr - th->fact->sp < OWN_FRAME;
+}
+
+static void refine(const struct model *m, struct lock_row *r, struct thread *th,
+                   const struct kept_stack *s, bool presumed)
+{
+    if (is_refused_pi(th, &s->api)) {
+        r->kind = KIND_FUTEX;
+        r->confidence = CONF_LIKELY;
+        set_name(m, r, "nothing: a PI mutex was refused, as waiting for it would be a deadlock",
+                 false);
+        return;
+    }
+    if (!presumed && !s->guessed)
+        refine_kind(r, th, &s->api);
     if (s->api.inside && lock_kind_class(r->kind) == CLASS_LOCK)
-        set_name(r, s->api.inside, false);
+        set_name(m, r, s->api.inside, false);
     if (r->kind == KIND_RWLOCK && th->mode == MODE_NONE)
         th->mode = s->api.mode;
-    if (!r->site && s->site)
-        r->site = xstrdup(s->site);
+    if (!r->site)
+        model_set_site(m, r, s->site);
 }
 
 /* Waits that memory does not prove to be for a lock: there a signature decides. */
@@ -131,19 +203,39 @@ static bool is_open(const struct lock_row *r)
            (lock_kind_class(r->kind) == CLASS_LOCK && r->confidence == CONF_UNKNOWN);
 }
 
+/* The function that called the lock's own, as far as that tells one lock from another; 0 else. */
+static uint64_t caller_of(const struct kept_stack *s)
+{
+    if (!s->sig.by_caller || s->sig.caller >= s->n)
+        return 0;
+    const struct frame_fact *f = &s->frames[s->sig.caller];
+    return f->pc - f->n.into;
+}
+
 /* The row of all waits of this sort, in place of TH's own. */
 static void join_site_row(struct model *m, const struct process_fact *p, struct thread *th,
                           const struct kept_stack *s, enum lock_kind kind)
 {
     bool shared = th->row && th->row->key.space == LOCKKEY_SHARED;
-    struct lockkey key = lockkey_site(p, shared, s->sig.label, 0);
+    uint64_t caller = caller_of(s);
+    struct lockkey key = lockkey_site(p, shared, s->sig.label, caller);
     char id[sizeof(th->row->id)];
 
-    lockkey_site_text(id, sizeof(id), &key, s->sig.label, 0);
+    lockkey_site_text(id, sizeof(id), &key, s->sig.label, caller);
     th->row = locktab_site_row(&m->locks, p, &key, id, kind, s->sig.label);
     th->mode = kind == KIND_MONITOR ? MODE_EXCLUSIVE : MODE_NONE;
-    if (!th->row->site && s->site)
-        th->row->site = xstrdup(s->site);
+    if (!th->row->site)
+        model_set_site(m, th->row, s->site);
+}
+
+/* What was counted of the lock before its waiters' stacks were known was not contention. */
+static void leave_parking(struct model *m, const struct process_fact *p, struct thread *th,
+                          const struct kept_stack *s)
+{
+    if (!th->row->parking)
+        memset(&th->row->waiters, 0, sizeof(th->row->waiters));
+    th->row->parking = true;
+    join_site_row(m, p, th, s, KIND_FUTEX);
 }
 
 static bool is_site(const struct lock_row *r)
@@ -159,13 +251,16 @@ void model_apply_stack(struct model *m, const struct process_fact *p, struct thr
     if (!s || is_site(th->row))
         return;
     if (th->row)
-        refine(th->row, th, s);
+        refine(m, th->row, th, s, presumed);
     if (s->sig.role == SIG_LOCK && (!th->row || is_open(th->row)))
         join_site_row(m, p, th, s, KIND_MONITOR);
     else if (s->sig.role == SIG_NONE && s->sig.label && th->row && is_open(th->row))
         join_site_row(m, p, th, s, KIND_FUTEX);
     /* A server may park its workers on a lock that it holds itself. */
-    else if (s->sig.role == SIG_IDLE && th->row && lock_kind_class(th->row->kind) == CLASS_LOCK)
+    else if (s->sig.role == SIG_PARKED && th->row)
+        leave_parking(m, p, th, s);
+    else if (s->sig.role == SIG_IDLE && th->row && is_open(th->row) &&
+             lock_kind_class(th->row->kind) == CLASS_LOCK)
         join_site_row(m, p, th, s, KIND_FUTEX);
 }
 
@@ -208,12 +303,8 @@ static void fill_tokens(struct model *m)
     m->tokens_at = MAX(m->now, 1);
 }
 
-static bool is_blocked(const struct thread_fact *f)
-{
-    return (f->seen == SEEN_CALL || f->seen == SEEN_FAULT || f->seen == SEEN_STOPPED) && f->sp;
-}
-
-static bool ask_stack(struct asking *a, struct thread *th, bool may_stop)
+static bool ask_stack(struct asking *a, struct thread *th, bool may_stop,
+                      const struct owner_check *check)
 {
     nsec_t now = a->m->now;
 
@@ -222,11 +313,13 @@ static bool ask_stack(struct asking *a, struct thread *th, bool may_stop)
         return false;
     a->m->tokens -= 1;
     th->stack.asked_at = MAX(now, 1);
+    th->stack.for_profile = false; /* of an earlier request, whose answer was lost */
     a->out[a->n++] = (struct request){
         .kind = REQUEST_STACK,
         .pid = th->pid,
         .tid = th->tid,
         .may_stop = may_stop,
+        .check = check ? *check : (struct owner_check){0},
     };
     return true;
 }
@@ -238,12 +331,25 @@ static bool has_stack(const struct model *m, const struct thread *th)
     return stack_of(th, m->now, &presumed) != NULL;
 }
 
+/* What tells at the moment of the look whether TH holds R, where memory tells it at all. */
+static struct owner_check check_of(const struct lock_row *r, const struct thread *th)
+{
+    struct owner_check c = {0};
+
+    if (r->key.space != LOCKKEY_PRIVATE ||
+        !layout_owner_word(r->kind, r->layout, r->object, th->fact->ns_tid, &c.addr, &c.mask,
+                           &c.value))
+        c.addr = 0;
+    return c;
+}
+
 /* One more sighting of the holder of R. */
 static void look_at_holder(struct asking *a, struct lock_row *r, struct thread *th)
 {
     struct model *m = a->m;
-    bool blocked = is_blocked(th->fact), presumed;
+    bool blocked = thread_is_asleep(th->fact), presumed;
     struct kept_stack *s = stack_of(th, m->now, &presumed);
+    struct owner_check check = check_of(r, th);
 
     if (!r->profile)
         r->profile = xcalloc(1, sizeof(*r->profile));
@@ -251,7 +357,7 @@ static void look_at_holder(struct asking *a, struct lock_row *r, struct thread *
         return;
     if (blocked && s) {
         profile_add(r->profile, s, th->state, m->now);
-    } else if ((!blocked && !m->may_stop) || !ask_stack(a, th, m->may_stop)) {
+    } else if ((!blocked && !m->may_stop) || !ask_stack(a, th, m->may_stop, &check)) {
         profile_add(r->profile, NULL, th->state, m->now);
     } else {
         th->stack.for_profile = true;
@@ -279,7 +385,7 @@ static int wanted(const struct model *m, const struct thread *th)
 {
     const struct thread_fact *f = th->fact;
 
-    if (!is_blocked(f) || (th->stack.why && th->stack.failed_runs == f->runs) || has_stack(m, th))
+    if (!thread_is_asleep(f) || has_stack(m, th))
         return 3;
     if (th->row && (lock_kind_class(th->row->kind) == CLASS_LOCK || th->row->kind == KIND_JOIN))
         return 0;
@@ -303,7 +409,7 @@ static void ask_for_threads(struct asking *a, int priority)
         size_t slot = (from + i) % n;
         struct thread *th = m->procs.by_slot[slot];
         if (th && th->sweep == m->procs.sweep && wanted(m, th) == priority &&
-            ask_stack(a, th, false))
+            ask_stack(a, th, false, NULL))
             m->asked_slot = slot + 1;
     }
 }

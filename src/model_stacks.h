@@ -15,6 +15,12 @@ void model_take_answers(struct model *m, const struct sample *s);
  * own. */
 void model_apply_stack(struct model *m, const struct process_fact *p, struct thread *th);
 
+/* Sees to it that R has the name that the user gives it, if any. */
+void model_name_row(const struct model *m, struct lock_row *r);
+
+/* Waiters come to R through the function SITE (copied; NULL: not known, R keeps what it has). */
+void model_set_site(const struct model *m, struct lock_row *r, const char *site);
+
 /* At the end of a sweep: what nobody needs any more goes. */
 void model_expire_stacks(struct model *m);
 

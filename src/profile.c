@@ -23,6 +23,11 @@ static void halve(struct profile *p, nsec_t now)
     }
 }
 
+static bool is_same_path(const struct kept_stack *a, const struct kept_stack *b)
+{
+    return a == b || (a && b && a->path == b->path && a->n == b->n);
+}
+
 static struct profile_path *place_of(struct profile *p, const struct kept_stack *stack,
                                      enum thread_state state)
 {
@@ -30,7 +35,7 @@ static struct profile_path *place_of(struct profile *p, const struct kept_stack 
 
     for (size_t i = 0; i < PROFILE_PATHS; i++) {
         struct profile_path *q = &p->paths[i];
-        if (q->count && q->stack == stack && q->state == state)
+        if (q->count && is_same_path(q->stack, stack) && q->state == state)
             return q;
         if (q->count < least->count)
             least = q;
@@ -43,8 +48,11 @@ static struct profile_path *place_of(struct profile *p, const struct kept_stack 
 void profile_add(struct profile *p, struct kept_stack *stack, enum thread_state state, nsec_t now)
 {
     halve(p, now);
+    if (state == THREAD_RUNQ)
+        state = THREAD_RUNNING;
     struct profile_path *q = place_of(p, stack, state);
-    q->stack = stack;
+    if (!q->stack)
+        q->stack = stack;
     q->state = state;
     q->count++;
     p->total++;

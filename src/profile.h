@@ -3,7 +3,8 @@
  * that keep it, most frequent first.
  *
  * Part of the model. A holder that runs is looked at only within the budget of stops, one that is
- * blocked always: what was not looked at is counted as such, so shares are of all sightings.
+ * blocked always: what was not looked at is counted as such, so shares are of all sightings. A path
+ * is one of functions, wherever in them the holder was.
  */
 #ifndef LT_PROFILE_H
 #define LT_PROFILE_H
@@ -18,8 +19,8 @@
 #define PROFILE_HALVES (60 * NSEC_PER_SEC)
 
 struct profile_path {
-    struct kept_stack *stack; /* NULL: not looked at */
-    enum thread_state state;  /* of the holder */
+    struct kept_stack *stack; /* NULL: not looked at; the first seen of its functions */
+    enum thread_state state;  /* of the holder; one that waits for a CPU counts as running */
     uint32_t count;
 };
 

@@ -18,7 +18,8 @@ struct text_style {
 
 /*
  * One refresh in the look of the screen: header, verdict, process lines, states, the lock
- * list, chains of waiting, one quiet line that folds the sync objects ("sync: 200 threads on 3
+ * list (with the code that the first lock is about, where that is contended and no stacks follow),
+ * chains of waiting, one quiet line that folds the sync objects ("sync: 200 threads on 3
  * objects (cond 198, join 1, sem 1)"), and what is degraded; where the snapshot has the stacks of
  * all threads, these and the locks'. Ends with an empty line. Errors of the stream are left to the
  * caller (ferror).
@@ -33,8 +34,12 @@ char *render_process(char *dst, size_t size, const struct snapshot *s, int proce
 char *render_states(char *dst, size_t size, const struct snapshot *s, int process_index);
 /* "CRITICAL 31 threads ...": the word says what the screen's colour says; "" without a verdict. */
 char *render_verdict(char *dst, size_t size, const struct snapshot *s, bool ascii);
-/* What stands in place of an empty list of locks. */
+/* A sentence about S, with long names of functions and locks of S that stand in it shortened. */
+char *render_sentence(char *dst, size_t size, const struct snapshot *s, const char *text,
+                      bool ascii);
+/* What stands in place of an empty list of locks, and of chains. */
 const char *render_no_locks(const struct snapshot *s);
+char *render_no_chains(char *dst, size_t size, const struct snapshot *s);
 char *render_sync_fold(char *dst, size_t size, const struct snapshot *s);
 /* "degraded: WHY" for the INDEX-th reason; -1: all of them in one line. */
 char *render_degraded(char *dst, size_t size, const struct snapshot *s, int index, bool ascii);

@@ -358,8 +358,10 @@ static json_t *link_json(const struct snap_link *l, bool locked)
     put(o, "tid", id_number(l->tid));
     put(o, "comm", comm(l->comm));
     put(o, "state", word(thread_state_name(l->state)));
-    if (locked)
-        put(o, "lock", safe_text(l->lock));
+    if (!locked)
+        return o;
+    put(o, "lock", safe_text(l->lock));
+    put(o, "confidence", word(l->lock ? confidence_name(l->confidence) : NULL));
     return o;
 }
 
@@ -371,6 +373,7 @@ static json_t *chain_json(const struct snap_chain *c)
         append(path, link_json(&c->path[i], true));
     put(o, "root", link_json(&c->root, false));
     put(o, "end", word(chain_end_name(c->end)));
+    put(o, "confidence", word(confidence_name(c->confidence)));
     put(o, "detail", safe_text(c->detail));
     put(o, "depth", count(c->depth));
     put(o, "blocked", count(c->blocked));

@@ -1,31 +1,27 @@
 #include "render_stacks.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "column.h"
+#include "diagnose.h"
 #include "fmt.h"
 #include "funcname.h"
+#include "render.h"
+#include "render_path.h"
 
 #define LINE_SIZE    4096
 #define NAME_WIDTH   80 /* cells of a function where the width says nothing */
 #define NAME_LEAST   16 /* what a function keeps of a narrow line */
 #define PLACE_WIDTH  32 /* cells of a module, and of a source file */
-#define PATH_NAMES   6  /* functions of a path in one line */
-#define PATH_WIDTH   40 /* cells of each */
 #define NOTE_WIDTH   120
 #define GROUPS_MAX   5  /* stacks of one role */
 #define BRIEF_FRAMES 16 /* of one stack */
 #define CHAINS_MAX   10
+#define CODE_PATHS   2 /* of holders, where there is no more than a list */
 
 /* One line ------------------------------------------------------------------------------------ */
-
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash && slash[1] ? slash + 1 : path;
-}
 
 static char *safe_cut(char *dst, size_t size, const char *text, int width, bool ascii)
 {
@@ -84,37 +80,16 @@ char *render_frame(char *dst, size_t size, const struct snap_frame *f, size_t in
     return dst;
 }
 
-static char *path_name(char *dst, size_t size, const struct snap_frame *f, bool ascii)
+char *render_chain(char *dst, size_t size, const struct snapshot *s, const struct snap_chain *c,
+                   bool ascii)
 {
-    return f->name ? funcname_fit(dst, size, f->name, PATH_WIDTH, ascii)
-                   : frame_function(dst, size, f, PATH_WIDTH, ascii);
-}
-
-char *render_path(char *dst, size_t size, const struct snap_stack *st, bool ascii)
-{
-    char name[4 * PATH_WIDTH + 32];
-    size_t n = MIN(st->nframes, (size_t)PATH_NAMES), len = 0;
-
-    dst[0] = '\0';
-    for (size_t i = 0; i < n && len < size; i++)
-        len += (size_t)snprintf(dst + len, size - len, "%s%s", i ? " < " : "",
-                                path_name(name, sizeof(name), &st->frames[i], ascii));
-    if (st->nframes > n && len < size)
-        snprintf(dst + len, size - len, " < %s", ascii ? "..." : "\u2026");
-    return dst;
-}
-
-char *render_chain(char *dst, size_t size, const struct snap_chain *c, bool ascii)
-{
-    const char *text = c->text ? c->text : "";
-
-    fmt_safe(dst, size, text, strlen(text), ascii);
-    return dst;
+    return render_sentence(dst, size, s, c->text ? c->text : "", ascii);
 }
 
 bool render_chain_counts(const struct snap_chain *c)
 {
-    return c->cycle || c->end == CHAIN_GONE || c->depth >= 2;
+    return c->end == CHAIN_CYCLE || c->end == CHAIN_CYCLE_TIMED || c->end == CHAIN_GONE ||
+           c->depth >= 2;
 }
 
 /* The stacks of one lock ---------------------------------------------------------------------- */
@@ -139,8 +114,7 @@ static void say_frames(const struct stack_sink *sink, const struct snap_stack *s
     say(sink, STACK_FRAME, line);
 }
 
-/* What is to be known about a stack before it is believed, into TEXT: " (...)" or nothing. */
-static const char *doubt(char *text, size_t size, const struct snap_stack *st)
+char *render_doubt(char *text, size_t size, const struct snap_stack *st)
 {
     const char *parts[3];
     size_t n = 0;
@@ -188,7 +162,8 @@ static void say_threads(const struct stack_sink *sink, const struct snap_stack *
         snprintf(who, sizeof(who), "thread %d", st->tid);
     if (st->note)
         safe_cut(note, sizeof(note), st->note, NOTE_WIDTH, sink->ascii);
-    snprintf(line, sizeof(line), "%s%s%s%s", who, *note ? ": " : "", note, doubt(doubts, sizeof(doubts), st));
+    snprintf(line, sizeof(line), "%s%s%s%s", who, *note ? ": " : "", note,
+             render_doubt(doubts, sizeof(doubts), st));
     say(sink, STACK_GROUP, line);
     say_frames(sink, st);
 }
@@ -232,22 +207,44 @@ static void say_title(const struct stack_sink *sink, const struct snap_stack *st
     say(sink, STACK_TITLE, line);
 }
 
-static void say_role(const struct stack_sink *sink, const struct snap_lock *l, enum stack_role role)
+/* The stacks of L of one ROLE: where they begin, and how many they are. */
+static const struct snap_stack *find_role(const struct snap_lock *l, enum stack_role role,
+                                          size_t *n)
 {
-    size_t first = 0, n = 0;
+    size_t first = 0;
 
     while (first < l->nstacks && l->stacks[first].role != role)
         first++;
-    while (first + n < l->nstacks && l->stacks[first + n].role == role)
-        n++;
+    for (*n = 0; first + *n < l->nstacks && l->stacks[first + *n].role == role; ++*n)
+        ;
+    return l->stacks + first;
+}
+
+static void say_stacks(const struct stack_sink *sink, const struct snap_stack *st, size_t n)
+{
+    size_t shown = MIN(n, (size_t)GROUPS_MAX);
+
     if (n == 0)
         return;
-    const struct snap_stack *st = &l->stacks[first];
-    size_t shown = MIN(n, (size_t)GROUPS_MAX);
     say_title(sink, st, n);
     for (size_t i = 0; i < shown; i++)
-        (role == ROLE_PROFILE ? say_profile : say_threads)(sink, &st[i]);
+        (st->role == ROLE_PROFILE ? say_profile : say_threads)(sink, &st[i]);
     say_rest(sink, st + shown, n - shown);
+}
+
+static void say_role(const struct stack_sink *sink, const struct snap_lock *l, enum stack_role role)
+{
+    size_t n;
+    const struct snap_stack *st = find_role(l, role, &n);
+    struct snap_stack *merged = NULL;
+
+    if (role == ROLE_PROFILE && n > 0) {
+        merged = xcalloc(n, sizeof(*merged));
+        n = merge_stacks(merged, st, n, sink->brief);
+        st = merged;
+    }
+    say_stacks(sink, st, n);
+    free(merged);
 }
 
 void render_lock_stacks(const struct stack_sink *sink, const struct snap_lock *l)
@@ -259,19 +256,24 @@ void render_lock_stacks(const struct stack_sink *sink, const struct snap_lock *l
 
 /* Text ---------------------------------------------------------------------------------------- */
 
+static bool in_verdict(const struct snapshot *s, const struct snap_chain *c)
+{
+    return s->verdict && c->text && strstr(s->verdict, c->text) != NULL;
+}
+
 void render_chains(FILE *out, const struct snapshot *s, bool ascii)
 {
     char line[LINE_SIZE];
     size_t shown = 0, more = 0;
 
     for (size_t i = 0; i < s->nchains; i++) {
-        if (!render_chain_counts(&s->chains[i]))
+        if (!render_chain_counts(&s->chains[i]) || in_verdict(s, &s->chains[i]))
             continue;
         if (shown == CHAINS_MAX) {
             more++;
             continue;
         }
-        fprintf(out, "  %s\n", render_chain(line, sizeof(line), &s->chains[i], ascii));
+        fprintf(out, "  %s\n", render_chain(line, sizeof(line), s, &s->chains[i], ascii));
         shown++;
     }
     if (more > 0)
@@ -286,15 +288,6 @@ static void print_line(void *arg, enum stack_line kind, const char *text)
     fprintf(arg, "%*s%s\n", indent[kind], "", text);
 }
 
-static char *lock_name(char *dst, size_t size, const struct snap_lock *l, bool ascii)
-{
-    char text[LINE_SIZE];
-
-    snprintf(dst, size, "%s %s", lock_kind_name(l->kind),
-             column_text(text, sizeof(text), COL_LOCK, l, ascii));
-    return dst;
-}
-
 static void print_lock_stacks(FILE *out, const struct snap_lock *l, bool ascii)
 {
     const struct stack_sink sink = {.line = print_line, .arg = out, .ascii = ascii};
@@ -302,61 +295,65 @@ static void print_lock_stacks(FILE *out, const struct snap_lock *l, bool ascii)
 
     if (l->nstacks == 0)
         return;
-    fprintf(out, "\n%s\n", lock_name(name, sizeof(name), l, ascii));
+    fprintf(out, "\n%s\n", column_title(name, sizeof(name), l, ascii));
     render_lock_stacks(&sink, l);
 }
 
-/* "4711 worker lock 21.1ms for mutex 0x7f...": TID, name, state, age, and what it waits for. */
-static void print_thread_head(FILE *out, const struct snapshot *s, const struct snap_thread *t,
-                              bool ascii)
+void render_stacks_of_locks(FILE *out, const struct snapshot *s, bool ascii)
 {
-    char comm[4 * COMM_LEN + 1], age[24], name[LINE_SIZE], doubts[128];
-    const struct snap_lock *l = t->lock ? snapshot_lock(s, t->lock) : NULL;
-
-    fmt_safe(comm, sizeof(comm), t->comm, strnlen(t->comm, COMM_LEN), ascii);
-    fprintf(out, "%d %s %s", t->tid, comm[0] ? comm : "?", thread_state_name(t->state));
-    if (t->age_ms > 0)
-        fprintf(out, " %s", fmt_msec(age, sizeof(age), t->age_ms));
-    if (l)
-        fprintf(out, " for %s", lock_name(name, sizeof(name), l, ascii));
-    fprintf(out, "%s\n", doubt(doubts, sizeof(doubts), &t->stack));
-}
-
-static void print_thread(FILE *out, const struct snapshot *s, const struct snap_thread *t,
-                         bool ascii)
-{
-    char line[LINE_SIZE];
-
-    print_thread_head(out, s, t, ascii);
-    for (size_t i = 0; i < t->stack.nframes; i++)
-        fprintf(out, "  %s\n", render_frame(line, sizeof(line), &t->stack.frames[i], i, 0, ascii));
-    if (t->stack.nframes == 0)
-        fprintf(out, "  %s\n",
-                t->stack.note ? safe_cut(line, sizeof(line), t->stack.note, 120, ascii)
-                              : "no stack");
-}
-
-static void print_process_head(FILE *out, const struct snapshot *s, pid_t pid, bool ascii)
-{
-    char comm[4 * COMM_LEN + 1] = "";
-
-    for (size_t i = 0; i < s->nprocesses; i++)
-        if (s->processes[i].pid == pid)
-            fmt_safe(comm, sizeof(comm), s->processes[i].comm,
-                     strnlen(s->processes[i].comm, COMM_LEN), ascii);
-    fprintf(out, "\nthreads of %s[%d]\n", comm[0] ? comm : "?", pid);
-}
-
-void render_all_stacks(FILE *out, const struct snapshot *s, bool ascii)
-{
-    if (!s->threads)
-        return;
     for (size_t i = 0; i < s->nlocks; i++)
         if (s->locks[i].class != CLASS_SYNC)
             print_lock_stacks(out, &s->locks[i], ascii);
-    for (size_t i = 0; i < s->nthreads; i++) {
-        if (i == 0 || s->threads[i].pid != s->threads[i - 1].pid)
-            print_process_head(out, s, s->threads[i].pid, ascii);
-        print_thread(out, s, &s->threads[i], ascii);
+}
+
+/* The code to fix, in few lines --------------------------------------------------------------- */
+
+const struct snap_lock *render_code_lock(const struct snapshot *s)
+{
+    for (size_t i = 0; i < s->nlocks; i++)
+        if (s->locks[i].class == CLASS_LOCK)
+            return s->locks[i].waiters_avg_10s >= CONTENTION_MIN_WAITERS ? &s->locks[i] : NULL;
+    return NULL;
+}
+
+static void print_waiters_path(FILE *out, const struct snap_lock *l, const struct snap_stack *st,
+                               size_t n, bool ascii)
+{
+    char path[LINE_SIZE];
+    long total = 0;
+
+    for (size_t i = 0; i < n; i++)
+        total += st[i].count;
+    while (n > 0 && st->nframes == 0)
+        st++, n--;
+    if (n > 0)
+        fprintf(out, "    waiters come through: %s (%d of %ld)\n",
+                render_path(path, sizeof(path), st, ascii), st->count,
+                MAX(total, (long)l->waiters));
+}
+
+static void print_holder_paths(FILE *out, const struct snap_stack *st, size_t n, bool ascii)
+{
+    static const char title[] = "holders were seen in: ";
+    char path[LINE_SIZE], share[16], note[512];
+
+    for (size_t i = 0; i < n && i < CODE_PATHS; i++) {
+        render_path(path, sizeof(path), &st[i], ascii);
+        safe_cut(note, sizeof(note), st[i].note ? st[i].note : "", NOTE_WIDTH, ascii);
+        fprintf(out, "    %*s%s %s%s%s\n", (int)sizeof(title) - 1, i ? "" : title,
+                fmt_fixed(share, sizeof(share), st[i].share * 100, 0, " %"), note, *note ? " " : "",
+                *path ? path : "(no stack)");
     }
+}
+
+void render_code(FILE *out, const struct snap_lock *l, bool ascii)
+{
+    struct snap_stack *merged = xcalloc(l->nstacks ? l->nstacks : 1, sizeof(*merged));
+    size_t n;
+    const struct snap_stack *st = find_role(l, ROLE_WAITER, &n);
+
+    print_waiters_path(out, l, merged, merge_stacks(merged, st, n, true), ascii);
+    st = find_role(l, ROLE_PROFILE, &n);
+    print_holder_paths(out, merged, merge_stacks(merged, st, n, true), ascii);
+    free(merged);
 }

@@ -10,17 +10,15 @@
 
 #include "snapshot.h"
 
-/* "#3  queue_push+0x1c2  shop queue.c:45", or "#0  libc.so.6+0x8b482" where the function has no name,
- * in at most WIDTH cells: a long name is cut first (funcname_fit). WIDTH 0: as many as needed, but
- * names of more than 80 cells are cut. */
+/* "#3  queue_push+0x1c2  shop queue.c:45", or "#0  libc.so.6+0x8b482" where the function has no
+ * name, in at most WIDTH cells: a long name is cut first (funcname_fit). WIDTH 0: as many as needed,
+ * but names of more than 80 cells are cut. */
 char *render_frame(char *dst, size_t size, const struct snap_frame *f, size_t index, int width,
                    bool ascii);
 
-/* The innermost functions in one line, "fsync < os_file_flush < buf_flush_page". */
-char *render_path(char *dst, size_t size, const struct snap_stack *st, bool ascii);
-
-/* Its text, "DEADLOCK 2 threads: ..." or "31 wait for ...". */
-char *render_chain(char *dst, size_t size, const struct snap_chain *c, bool ascii);
+/* Its text, "DEADLOCK 2 threads: ..." or "31 wait for ...", as render_sentence(). */
+char *render_chain(char *dst, size_t size, const struct snapshot *s, const struct snap_chain *c,
+                   bool ascii);
 
 /* Whether a chain tells more than the list of locks does: a deadlock, a lost lock, or more than one
  * lock in a row. */
@@ -41,13 +39,22 @@ struct stack_sink {
     bool ascii;
 };
 
-/* The stack of the holder, the profile of holders, and the waiters by stack, at most five of each.
- * Nothing for what is not known. */
+/* The stack of the holder, the profile of holders (merge_stacks()), and the waiters by stack, at
+ * most five of each. Nothing for what is not known. */
 void render_lock_stacks(const struct stack_sink *sink, const struct snap_lock *l);
 
-/* Text: the chains that count, one line each; the stacks of all locks; those of all threads (only
- * where the snapshot has them). */
+/* What is to be known about a stack before it is believed: " (partly guessed)" or "". */
+char *render_doubt(char *dst, size_t size, const struct snap_stack *st);
+
+/* Text: the chains that count, one line each, but for those that the verdict tells; the stacks of
+ * all locks. */
 void render_chains(FILE *out, const struct snapshot *s, bool ascii);
-void render_all_stacks(FILE *out, const struct snapshot *s, bool ascii);
+void render_stacks_of_locks(FILE *out, const struct snapshot *s, bool ascii);
+
+/* Text: through which code the waiters of a lock come and where its holders were seen, at most
+ * three lines; and the lock for which that is worth telling: the one with most waiters, when these
+ * are contention. NULL: none. */
+void render_code(FILE *out, const struct snap_lock *l, bool ascii);
+const struct snap_lock *render_code_lock(const struct snapshot *s);
 
 #endif

@@ -10,10 +10,16 @@
 
 #include "compiler.h"
 #include "fmt.h"
+#include "funcname.h"
 #include "render_stacks.h"
+#include "render_threads.h"
 
 /* Room for a line above the list, and for a cell of it with a path of PATH_MAX bytes. */
 #define LINE_SIZE 4096
+
+/* In sentences: cells of a function's name, and how many longer ones are looked for. */
+#define NAME_WIDTH 48
+#define NAMES_MAX  64
 
 /* Appends to DST as printf; what does not fit is cut off. */
 static void add(char *dst, size_t size, const char *fmt, ...) PRINTF_LIKE(3, 4);
@@ -231,6 +237,37 @@ char *render_states(char *dst, size_t size, const struct snapshot *s, int proces
 
 /* Verdict, what is degraded, the end ---------------------------------------------------------- */
 
+struct long_names {
+    const char *names[NAMES_MAX];
+    size_t n;
+};
+
+static void add_long_name(struct long_names *all, const char *name)
+{
+    if (name && all->n < NAMES_MAX && strlen(name) > NAME_WIDTH)
+        all->names[all->n++] = name;
+}
+
+/* What sentences name of a lock: it, where it is waited for, and where its holder is. */
+static void add_long_names(struct long_names *all, const struct snap_lock *l)
+{
+    add_long_name(all, l->name);
+    add_long_name(all, l->site);
+    for (size_t i = 0; i < l->nstacks; i++)
+        for (size_t k = 0; k < l->stacks[i].nframes && l->stacks[i].role == ROLE_HOLDER; k++)
+            add_long_name(all, l->stacks[i].frames[k].name);
+}
+
+char *render_sentence(char *dst, size_t size, const struct snapshot *s, const char *text,
+                      bool ascii)
+{
+    struct long_names all = {.n = 0};
+
+    for (size_t i = 0; i < s->nlocks; i++)
+        add_long_names(&all, &s->locks[i]);
+    return funcname_fit_all(dst, size, text, all.names, all.n, NAME_WIDTH, ascii);
+}
+
 char *render_verdict(char *dst, size_t size, const struct snapshot *s, bool ascii)
 {
     dst[0] = '\0';
@@ -241,7 +278,8 @@ char *render_verdict(char *dst, size_t size, const struct snapshot *s, bool asci
             add(dst, size, "%c", toupper((unsigned char)*c));
         add(dst, size, " ");
     }
-    add_safe(dst, size, s->verdict, strlen(s->verdict), ascii);
+    size_t len = strlen(dst);
+    render_sentence(dst + len, size - len, s, s->verdict, ascii);
     return dst;
 }
 
@@ -324,6 +362,22 @@ const char *render_no_locks(const struct snapshot *s)
                          : "no lock is waited for";
 }
 
+char *render_no_chains(char *dst, size_t size, const struct snapshot *s)
+{
+    long waiters = 0;
+
+    dst[0] = '\0';
+    for (size_t i = 0; i < s->nlocks; i++)
+        if (s->locks[i].class == CLASS_LOCK)
+            waiters += MAX(s->locks[i].waiters, 0);
+    if (waiters == 0)
+        add(dst, size, "no thread is known to wait for another");
+    else
+        add(dst, size, "%ld thread%s for a lock whose holder is not known at this moment", waiters,
+            waiters == 1 ? " waits" : "s wait");
+    return dst;
+}
+
 /* The list --------------------------------------------------------------------------------- */
 
 static void print_trimmed(FILE *out, const char *line)
@@ -336,7 +390,8 @@ static void print_trimmed(FILE *out, const char *line)
 }
 
 /* A row, or with L NULL the header. The last column is neither cut nor padded. */
-static void print_row(FILE *out, const struct text_style *style, const struct snap_lock *l)
+static void print_row(FILE *out, const struct snapshot *s, const struct text_style *style,
+                      const struct snap_lock *l)
 {
     const struct column_set *set = style->columns;
     char line[2 * LINE_SIZE] = "", cell[LINE_SIZE];
@@ -344,7 +399,7 @@ static void print_row(FILE *out, const struct text_style *style, const struct sn
     for (size_t i = 0; i < set->n; i++) {
         bool text_at_end = i + 1 == set->n && !column_info(set->cols[i])->right;
         int width = text_at_end ? 0 : column_width(set, i);
-        column_cell(cell, sizeof(cell), set->cols[i], l, width, style->ascii);
+        column_cell(cell, sizeof(cell), set->cols[i], s, l, width, style->ascii);
         add(line, sizeof(line), "%s%s", i ? " " : "", cell);
     }
     print_trimmed(out, line);
@@ -354,13 +409,17 @@ static void print_list(FILE *out, const struct snapshot *s, const struct text_st
 {
     const struct snap_lock **locks = xcalloc(s->nlocks, sizeof(locks[0]));
     size_t n = column_sorted(s, style->sort, false, locks);
+    const struct snap_lock *told = s->threads ? NULL : render_code_lock(s);
 
     if (n == 0)
         fprintf(out, "%s\n", render_no_locks(s));
     else
-        print_row(out, style, NULL);
-    for (size_t i = 0; i < n; i++)
-        print_row(out, style, locks[i]);
+        print_row(out, s, style, NULL);
+    for (size_t i = 0; i < n; i++) {
+        print_row(out, s, style, locks[i]);
+        if (locks[i] == told)
+            render_code(out, told, style->ascii);
+    }
     free(locks);
 }
 
@@ -382,6 +441,8 @@ void render_text(FILE *out, const struct snapshot *s, const struct text_style *s
         fprintf(out, "%s\n", line);
     for (size_t i = 0; i < s->self.ndegraded; i++)
         fprintf(out, "%s\n", render_degraded(line, sizeof(line), s, (int)i, style->ascii));
-    render_all_stacks(out, s, style->ascii);
+    if (s->threads)
+        render_stacks_of_locks(out, s, style->ascii);
+    render_threads(out, s, style->ascii);
     fputc('\n', out);
 }

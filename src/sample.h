@@ -82,6 +82,12 @@ struct thread_fact {
     const char *fd_path; /* target of the link, or NULL */
 };
 
+/* Whether it is blocked, and where on its stack is known: that can be copied. */
+static inline bool thread_is_asleep(const struct thread_fact *f)
+{
+    return (f->seen == SEEN_CALL || f->seen == SEEN_FAULT || f->seen == SEEN_STOPPED) && f->sp;
+}
+
 /* Which C library the process runs. */
 enum libc_kind { LIBC_UNKNOWN, LIBC_GLIBC, LIBC_MUSL };
 
@@ -184,7 +190,7 @@ struct self_fact {
     uint64_t late;       /* sweeps that began more than half an interval late */
     uint64_t stops;      /* times a thread was stopped (ptrace) */
     nsec_t stop_max;     /* longest of these; 0 when there were none */
-    uint64_t stacks_cut; /* stacks that were not walked to the thread's start */
+    uint64_t stops_harmed; /* stops that ended a transfer of the target early */
     uint32_t unprobed;   /* words of now that may be locks and are not probed, as there are too
                             many: of these no utilisation is known, and no EARLY */
     int denied_errno;    /* errno of a read that the last sweep was refused, 0: none */
@@ -244,6 +250,7 @@ struct request {
     struct file_id file;
     uint64_t addr;
     bool may_stop; /* REQUEST_STACK: it may be stopped if it runs */
+    struct owner_check check; /* REQUEST_STACK: whether it holds a lock at that moment */
 };
 
 #endif

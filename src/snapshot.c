@@ -107,6 +107,7 @@ const char *chain_end_name(enum chain_end e)
         [CHAIN_UNNAMED] = "unnamed",
         [CHAIN_GONE] = "gone",
         [CHAIN_CYCLE] = "cycle",
+        [CHAIN_CYCLE_TIMED] = "cycle-timed",
     };
     return LOOKUP(names, e);
 }

@@ -114,6 +114,9 @@ struct snap_link {
     char comm[COMM_LEN];
     enum thread_state state;
     const char *lock; /* id of what it waits for; NULL at the root */
+    /* How surely the next one on the path is whom it waits for, as of a holder; UNKNOWN where
+     * nobody is known. */
+    enum confidence confidence;
 };
 
 /* How a chain ends. */
@@ -124,19 +127,27 @@ enum chain_end {
     CHAIN_UNNAMED,   /* at a lock that does not record who holds it */
     CHAIN_GONE,      /* at a lock whose owner is no thread any more */
     CHAIN_CYCLE,     /* deadlock */
+    CHAIN_CYCLE_TIMED, /* in a circle that ends by itself: somebody in it waits with a timeout */
 };
-const char *chain_end_name(enum chain_end e); /* "runs" "outside" "hand-off" "unnamed" "gone" "cycle" */
+/* "runs" "outside" "hand-off" "unnamed" "gone" "cycle" "cycle-timed" */
+const char *chain_end_name(enum chain_end e);
 
 /* Who all of them finally wait for. */
 struct snap_chain {
     enum chain_end end;
-    struct snap_link root;   /* CYCLE: the one with the lowest TID; GONE, UNNAMED: the last waiter */
+    /* CONFIRMED: each holder on the path is, and so is the end: a deadlock, or an owner that is
+     * gone, is then proved. */
+    enum confidence confidence;
+    struct snap_link root;   /* in a circle, the one with the lowest TID; GONE, UNNAMED: the last
+                                waiter */
     const char *detail;      /* what the root does: "recvfrom fd 7 socket:[123]", or NULL */
-    int depth;               /* locks on the longest way to the root (CYCLE: in the cycle) */
-    int blocked;             /* threads that wait for the root, directly or not (CYCLE: those in it
-                                included) */
-    bool cycle;              /* a deadlock: the same edges stood for 50 ms and no thread in it ran */
-    const struct snap_link *path; /* the longest way, from the far end to the root (CYCLE: around) */
+    int depth;               /* locks on the longest way to the root, or in the circle */
+    int blocked;             /* threads that wait for the root, directly or not; those in a circle
+                                included */
+    bool cycle;              /* a proved deadlock: the same edges, none of which has a timeout,
+                                stood for 50 ms and no thread in it ran; an inferred one has the
+                                end CYCLE only */
+    const struct snap_link *path; /* the longest way, from the far end to the root, or around */
     size_t npath;
     const char *text;        /* in one line */
 };

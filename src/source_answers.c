@@ -9,9 +9,14 @@ static const struct thread_fact *find_thread(const struct process *p, pid_t tid)
     return NULL;
 }
 
-static bool is_blocked(const struct thread_fact *f)
+/* Who writes to a pipe or sends much runs and sleeps in turn: it may be in the midst of it again. */
+#define TRANSFER_PAUSE (60 * NSEC_PER_SEC)
+
+static bool may_be_stopped(const struct process *p, const struct thread_fact *f)
 {
-    return (f->seen == SEEN_CALL || f->seen == SEEN_FAULT || f->seen == SEEN_STOPPED) && f->sp;
+    nsec_t at = p->threads.files[f - p->threads.facts].transferred_at;
+
+    return f->seen == SEEN_ACTIVE && (!at || p->words.now - at > TRANSFER_PAUSE);
 }
 
 static bool stack_job(const struct process *p, const struct request *r, struct inspect_job *job)
@@ -23,13 +28,14 @@ static bool stack_job(const struct process *p, const struct request *r, struct i
     job->tid = f->tid;
     job->slot = f->slot;
     job->start_ticks = f->start_ticks;
-    job->blocked = is_blocked(f);
+    job->blocked = thread_is_asleep(f);
     job->runs = f->runs;
     job->sp = f->sp;
     job->pc = f->pc;
     job->word = f->futex.addr;
     job->nr = f->nr;
-    job->may_stop = r->may_stop && f->seen == SEEN_ACTIVE;
+    job->check = r->check;
+    job->may_stop = r->may_stop && may_be_stopped(p, f);
     return true;
 }
 
@@ -86,7 +92,7 @@ void answers_count(struct answers *a, struct self_fact *self)
     struct inspector_stats st = inspector_stats(a->inspector);
     self->stops = st.tracer.stops;
     self->stop_max = st.tracer.stopped_max;
-    self->stacks_cut = st.incomplete;
+    self->stops_harmed = st.tracer.cut_short;
 }
 
 void answers_release(struct answers *a)

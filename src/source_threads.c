@@ -11,6 +11,7 @@
 
 #include "procfs.h"
 #include "source_links.h"
+#include "tracer.h"
 #include "xalloc.h"
 
 #define LIST_EVERY   NSEC_PER_SEC
@@ -282,6 +283,8 @@ static void take_call(struct thread_fact *f, struct thread_files *k, const struc
     memcpy(f->arg, sc->arg, sizeof(f->arg));
     f->sp = sc->sp;
     f->pc = sc->pc;
+    if (tracer_cuts_short(l->abi, sc))
+        k->transferred_at = l->now;
     k->word = NULL;
     if (futex_decode(call, f->arg, &f->futex)) {
         if (call == CALL_futex_waitv)

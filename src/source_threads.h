@@ -19,6 +19,8 @@ struct thread_files {
     bool name_settled;      /* it was read a second time, after the thread could name itself */
     nsec_t linked_at;       /* when the link of its descriptor was read; 0: not for this one */
     char *fd_path;          /* owned; facts[i].fd_path points to it */
+    nsec_t transferred_at;  /* when it was last seen in a transfer that a stop would cut short; 0:
+                               never */
     uint64_t asked_runs;    /* run count when its context switches were read; 0: never */
     int64_t voluntary, involuntary; /* as read then */
 };

@@ -338,6 +338,18 @@ static inline struct stack_fact *stack_comes(struct world *w, struct built_proce
     return s;
 }
 
+/* The next sweep tells that thread TID waits in the library's function for mutexes. */
+static inline void mutex_stack_comes(struct world *w, struct built_process *p, pid_t tid)
+{
+    static struct frame_fact frames[3];
+
+    frames[0] = frame("__lll_lock_wait", MODULE_GLIBC);
+    frames[1] = frame("pthread_mutex_lock", MODULE_GLIBC);
+    frames[2] = frame("main", MODULE_OTHER);
+    thread_of(p, tid)->fact.sp = 0x7ffe0000;
+    stack_comes(w, p, tid, frames, ARRAY_SIZE(frames));
+}
+
 /* Samples -------------------------------------------------------------------------------- */
 
 static inline void emit_word(struct word_fact *out, struct built_word *b, size_t process, bool late)

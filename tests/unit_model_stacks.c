@@ -355,6 +355,131 @@ static void test_profile_of_running_holder(void **state)
     }
 }
 
+/* Who had let go of the lock, or waited for it again, when its stack was taken is no holder. */
+static void test_profile_without_former_holders(void **state)
+{
+    (void)state;
+    struct world *w = world_with(STACKS_AUTO, true);
+    struct built_process *p = add_busy_process(w, PID, 6);
+    struct frame_fact f[1] = {frame("unlock", MODULE_OTHER)};
+
+    mutex_convoy(p, ADDR, 103, 104, 2);
+    sweep(w, TICK);
+    sweep(w, TICK);
+    struct request out[64];
+    size_t n = model_requests(w->model, out, 64);
+    for (size_t i = 0; i < n; i++) {
+        if (out[i].kind != REQUEST_STACK || out[i].tid != 103)
+            continue;
+        assert_true(out[i].check.addr == ADDR + 8 && out[i].check.mask == UINT32_MAX);
+        assert_int_equal(out[i].check.value, 103);
+    }
+    stack_comes(w, p, 103, f, 1)->not_holder = true;
+    sweep(w, TICK);
+    struct snapshot *s = snapshot_now(w);
+    assert_null(profile_of(only_lock(s)));
+    snapshot_free(s);
+    world_free(w);
+}
+
+/* A request whose answer was lost must not count later, when the thread waits elsewhere. */
+static void test_profile_forgets_lost_requests(void **state)
+{
+    (void)state;
+    struct world *w = world_with(STACKS_AUTO, true);
+    struct built_process *p = add_busy_process(w, PID, 8);
+    struct frame_fact f[1] = {frame("elsewhere", MODULE_OTHER)};
+
+    mutex_convoy(p, ADDR, 103, 104, 2);
+    sweep(w, TICK);
+    sweep(w, TICK);
+    assert_int_equal(count_asked(w, REQUEST_STACK, 103), 1); /* as a holder; it is lost */
+    mutex_convoy(p, ADDR + 4096, 107, 103, 1);
+    mutex_convoy(p, ADDR, 106, 104, 2);
+    sleeps_at(p, 103, 0x7ffe3000);
+    sweep(w, 400 * NSEC_PER_MSEC);
+    assert_int_equal(count_asked(w, REQUEST_STACK, 103), 1); /* as a waiter */
+    stack_comes(w, p, 103, f, 1);
+    sweep(w, TICK);
+    struct snapshot *s = snapshot_now(w);
+    for (size_t i = 0; i < s->nlocks; i++) {
+        const struct snap_stack *top = profile_of(&s->locks[i]);
+        assert_true(!top || top->nframes == 0);
+    }
+    snapshot_free(s);
+    world_free(w);
+}
+
+/* The budget of stops was used up while it ran; now it sleeps, and its stack costs nothing. */
+static void test_sleeper_is_asked_for_after_a_refusal(void **state)
+{
+    (void)state;
+    struct world *w = world_with(STACKS_AUTO, true);
+    struct built_process *p = add_busy_process(w, PID, 6);
+
+    mutex_convoy(p, ADDR, 103, 104, 2);
+    sweep(w, TICK);
+    sweep(w, TICK);
+    assert_int_equal(count_asked(w, REQUEST_STACK, 103), 1);
+    struct stack_fact *no = stack_comes(w, p, 103, NULL, 0);
+    no->taken = STACK_NOT_NOW;
+    no->why = "the budget of stops is used up";
+    sweep(w, TICK);
+    calls(p, 103, CALL_fsync);
+    thread_of(p, 103)->fact.runs--; /* in the same time slice */
+    sleeps_at(p, 103, 0x7ffe3000);
+    sweep(w, 150 * NSEC_PER_MSEC);
+    assert_int_equal(count_asked(w, REQUEST_STACK, 103), 1);
+    world_free(w);
+}
+
+/* One stack is one piece of evidence, however often it is looked at. */
+static void test_stack_makes_likely_once(void **state)
+{
+    (void)state;
+    struct world *w = world_with(STACKS_AUTO, false);
+    struct built_process *p = add_busy_process(w, PID, 6);
+    struct frame_fact f[2] = {frame("pthread_mutex_lock", MODULE_GLIBC),
+                              frame("own_lock", MODULE_OTHER)};
+
+    waits(p, 104, ADDR, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 2);
+    put32(&word_at(p, ADDR)->memory, 0, 2); /* nothing around it looks like a mutex */
+    put32(&word_at(p, ADDR)->memory, 8, 0x7fffff);
+    sweep(w, TICK);
+    stack_comes(w, p, 104, f, 2);
+    sweeps(w, 5, TICK);
+    struct snapshot *s = snapshot_now(w);
+    assert_int_equal(only_lock(s)->kind, KIND_MUTEX);
+    assert_int_equal(only_lock(s)->confidence, CONF_LIKELY);
+    snapshot_free(s);
+    world_free(w);
+}
+
+/* glibc parks who may not take a PI mutex on a word of its own stack: that is no condition variable
+ * and not held by anybody. */
+static void test_refused_pi_mutex(void **state)
+{
+    (void)state;
+    struct world *w = world_with(STACKS_AUTO, false);
+    struct built_process *p = add_busy_process(w, PID, 6);
+    struct frame_fact f[2] = {frame("pthread_mutex_lock", MODULE_GLIBC),
+                              frame("own_lock", MODULE_OTHER)};
+
+    waits(p, 104, ADDR, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME | FUTEX_PRIVATE_FLAG, 0);
+    thread_of(p, 104)->fact.futex.timed = false;
+    word_at(p, ADDR)->fact.maybe_lock = false;
+    sleeps_at(p, 104, ADDR - 64);
+    sweep(w, TICK);
+    stack_comes(w, p, 104, f, 2);
+    sweep(w, TICK);
+    struct snapshot *s = snapshot_now(w);
+    assert_int_equal(s->nlocks, 1);
+    assert_int_equal(s->locks[0].kind, KIND_FUTEX);
+    assert_non_null(strstr(s->locks[0].name, "deadlock"));
+    snapshot_free(s);
+    world_free(w);
+}
+
 static void test_all_shows_every_thread(void **state)
 {
     (void)state;
@@ -414,6 +539,11 @@ int main(void)
         cmocka_unit_test(test_user_names),
         cmocka_unit_test(test_profile_of_blocked_holder),
         cmocka_unit_test(test_profile_of_running_holder),
+        cmocka_unit_test(test_profile_without_former_holders),
+        cmocka_unit_test(test_profile_forgets_lost_requests),
+        cmocka_unit_test(test_sleeper_is_asked_for_after_a_refusal),
+        cmocka_unit_test(test_stack_makes_likely_once),
+        cmocka_unit_test(test_refused_pi_mutex),
         cmocka_unit_test(test_all_shows_every_thread),
         cmocka_unit_test(test_rate_is_bounded),
     };

@@ -9,6 +9,30 @@
 
 static struct kept_stack stacks[PROFILE_PATHS + 4];
 
+static int setup(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(stacks) / sizeof(stacks[0]); i++)
+        stacks[i].path = i + 1;
+    return 0;
+}
+
+/* Wherever in these functions it was, and whether or not it had a CPU at the moment. */
+static void test_one_path_of_functions(void **state)
+{
+    (void)state;
+    struct kept_stack elsewhere = stacks[0];
+    struct profile p = {0};
+    struct profile_path out[PROFILE_PATHS];
+
+    profile_add(&p, &stacks[0], THREAD_RUNNING, 0);
+    profile_add(&p, &elsewhere, THREAD_RUNQ, 0);
+    assert_int_equal(profile_sort(&p, out), 1);
+    assert_int_equal(out[0].count, 2);
+    assert_int_equal(out[0].state, THREAD_RUNNING);
+    assert_ptr_equal(out[0].stack, &stacks[0]);
+}
+
 static void test_counts_and_order(void **state)
 {
     (void)state;
@@ -101,6 +125,7 @@ int main(void)
         cmocka_unit_test(test_rarest_makes_room),
         cmocka_unit_test(test_old_sightings_fade),
         cmocka_unit_test(test_due),
+        cmocka_unit_test(test_one_path_of_functions),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, setup, NULL);
 }

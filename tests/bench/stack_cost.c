@@ -24,7 +24,7 @@
 #define ROUNDS 4001
 #define COPY   16384
 
-static uint8_t bytes[STACK_COPY_MAX];
+static uint8_t bytes[COPY];
 
 /* The sleeping child ---------------------------------------------------------------- */
 

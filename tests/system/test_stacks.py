@@ -199,3 +199,30 @@ def test_generated_code_without_a_map(jit, run_json):
     names = names_of(thread_of(last, jit.truth["waiter_tids"][0])["stack"])
     assert "called_back" in names
     assert names[names.index("called_back") + 1] is None, names
+
+
+def test_library_that_took_the_place_of_another(compile, workload, watch):
+    """No name of a library that was unloaded is given to the code that lies there now."""
+    libraries = [
+        compile("extra/plugin.c", "-shared", "-fPIC", "-O2", f"-DINNER=inner_{which}",
+                name=f"lib{which}.so")
+        for which in ("first", "second")
+    ]  # fmt: skip
+    target = workload("plugin_swap", "first", libraries[0], "second", libraries[1])
+    watcher = watch("-p", target.pid, "-d", 0.2, "--stacks", "all")
+
+    def names(snapshot, tid):
+        found = [t for t in snapshot["threads"] if t["tid"] == tid]
+        return names_of(found[0]["stack"]) if found else []
+
+    watcher.until(lambda s: "inner_first" in names(s, target.truth["tid"]), "the first library")
+    target.send("swap")
+    swapped = target.read_truth()
+    seen = []
+
+    def second(snapshot):
+        seen.append(names(snapshot, swapped["tid"]))
+        return "inner_second" in seen[-1]
+
+    watcher.until(second, "the second library")
+    assert not any("inner_first" in names for names in seen), seen
