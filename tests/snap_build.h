@@ -361,6 +361,7 @@ static inline struct snap_link shop_link(pid_t tid, const char *comm, enum threa
 {
     struct snap_link l = {.pid = 900, .tid = tid, .state = state, .lock = lock};
 
+    l.confidence = lock ? CONF_CONFIRMED : CONF_UNKNOWN;
     snprintf(l.comm, sizeof(l.comm), "%s", comm);
     return l;
 }
@@ -372,6 +373,7 @@ static inline void fill_shop_chains(struct shop *m)
     m->chains[0] = (struct snap_chain){.end = CHAIN_CYCLE, .root = m->cycle[0], .depth = 2};
     m->chains[0].blocked = 2;
     m->chains[0].cycle = true;
+    m->chains[0].confidence = CONF_CONFIRMED;
     m->chains[0].path = m->cycle;
     m->chains[0].npath = 2;
     m->chains[0].text = "DEADLOCK 2 threads: a[903] holds journal_lock, wants 0x55d0c0e01000 <- "
@@ -379,6 +381,7 @@ static inline void fill_shop_chains(struct shop *m)
     m->convoy[0] = shop_link(922, "cart-1", THREAD_LOCK, "p900:1000");
     m->convoy[1] = shop_link(902, "journal", THREAD_DISK, NULL);
     m->chains[1] = (struct snap_chain){.end = CHAIN_OUTSIDE, .root = m->convoy[1], .depth = 1};
+    m->chains[1].confidence = CONF_CONFIRMED;
     m->chains[1].detail = "fsync fd 7 /var/shop/journal";
     m->chains[1].blocked = 20;
     m->chains[1].path = m->convoy;
@@ -388,7 +391,9 @@ static inline void fill_shop_chains(struct shop *m)
     m->chains[2].depth = 3;
     m->chains[2].text = "3 threads wait, through 3 locks, for journal[902]";
     m->lost[0] = shop_link(905, "c", THREAD_LOCK, "p900:3000");
+    m->lost[0].confidence = CONF_UNKNOWN; /* nobody is behind it */
     m->chains[3] = (struct snap_chain){.end = CHAIN_GONE, .root = m->lost[0], .depth = 1};
+    m->chains[3].confidence = CONF_LIKELY;
     m->chains[3].blocked = 1;
     m->chains[3].path = m->lost;
     m->chains[3].npath = 1;

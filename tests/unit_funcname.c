@@ -78,6 +78,32 @@ static void test_hostile(void **state)
     assert_fit("\xff\xfe", 20, "\\xff\\xfe");
 }
 
+static void test_names_in_a_sentence(void **state)
+{
+    static const char *const names[] = {"std::map<int, int>::find(int const&)",
+                                        "std::map<int, int>::find(int const&) const"};
+    char text[256];
+
+    (void)state;
+    funcname_fit_all(text, sizeof(text),
+                     "5 wait (in std::map<int, int>::find(int const&) const); caf\xc3\xa9\n", names,
+                     2, 20, true);
+    assert_string_equal(text, "5 wait (in std::map::find); caf\\xc3\\xa9\\n");
+    funcname_fit_all(text, sizeof(text), names[0], names, 2, 12, true);
+    assert_string_equal(text, "~map::find");
+    funcname_fit_all(text, sizeof(text), "", names, 2, 12, true);
+    assert_string_equal(text, "");
+    funcname_fit_all(text, sizeof(text), "plain", names, 0, 12, true);
+    assert_string_equal(text, "plain");
+    for (size_t size = 1; size <= sizeof(text); size++) {
+        char *dst = malloc(size);
+        funcname_fit_all(dst, size, "a std::map<int, int>::find(int const&) b\xff", names, 2, 20,
+                         false);
+        assert_true(strlen(dst) < size);
+        free(dst);
+    }
+}
+
 /* Whatever the name and the width: no more cells than asked for, and no more bytes than there are;
  * a name of a megabyte of brackets takes no time worth mentioning. */
 static void test_bounds(void **state)
@@ -109,6 +135,7 @@ int main(void)
         cmocka_unit_test(test_then_what_stands_in_front),
         cmocka_unit_test(test_brackets_that_do_not_match),
         cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_names_in_a_sentence),
         cmocka_unit_test(test_bounds),
     };
 

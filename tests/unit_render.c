@@ -281,6 +281,38 @@ static void test_verdict(void **state)
     assert_string_equal(render_verdict(line, 5, &s, false), "caf");
 }
 
+static void test_verdict_shortens_names(void **state)
+{
+    struct shop m;
+    char line[512];
+
+    (void)state;
+    fill_shop(&m);
+    m.snapshot.verdict = "20 wait for journal_lock (in shop::Cart<std::map<std::string, "
+                         "std::vector<shop::Item> > >::add(shop::Item const&)); held by a[1]";
+    assert_string_equal(render_verdict(line, sizeof(line), &m.snapshot, true),
+                        "CRITICAL 20 wait for journal_lock (in shop::Cart::add); held by a[1]");
+}
+
+static void test_no_chains(void **state)
+{
+    struct shop m;
+    char line[128];
+
+    (void)state;
+    fill_shop(&m);
+    assert_string_equal(render_no_chains(line, sizeof(line), &m.snapshot),
+                        "23 threads wait for a lock whose holder is not known at this moment");
+    m.snapshot.locks++;
+    m.snapshot.nlocks = 1;
+    m.locks[1].waiters = 1;
+    assert_string_equal(render_no_chains(line, sizeof(line), &m.snapshot),
+                        "1 thread waits for a lock whose holder is not known at this moment");
+    m.locks[1].class = CLASS_SYNC;
+    assert_string_equal(render_no_chains(line, sizeof(line), &m.snapshot),
+                        "no thread is known to wait for another");
+}
+
 static void test_degraded(void **state)
 {
     const char *why[] = {"one\n", "two"};
@@ -375,6 +407,8 @@ int main(void)
         cmocka_unit_test(test_lines_of_one_of_several),
         cmocka_unit_test(test_sync_fold),
         cmocka_unit_test(test_verdict),
+        cmocka_unit_test(test_verdict_shortens_names),
+        cmocka_unit_test(test_no_chains),
         cmocka_unit_test(test_degraded),
         cmocka_unit_test(test_ended),
         cmocka_unit_test(test_lines_survive_a_small_buffer),

@@ -82,9 +82,9 @@ static void test_json_names_of_stacks_and_chains(void **state)
     json_t *chain = first(o, "chains"), *thread = first(o, "threads");
     assert_keys(stack, "role count share pid tid complete guessed presumed note frames ");
     assert_keys(first(stack, "frames"), "name into module offset file line ");
-    assert_keys(chain, "root end detail depth blocked cycle path text ");
+    assert_keys(chain, "root end confidence detail depth blocked cycle path text ");
     assert_keys(json_object_get(chain, "root"), "pid tid comm state ");
-    assert_keys(first(chain, "path"), "pid tid comm state lock ");
+    assert_keys(first(chain, "path"), "pid tid comm state lock confidence ");
     assert_keys(thread, "pid tid comm state age_ms lock stack ");
     assert_keys(json_object_get(thread, "stack"), "complete guessed presumed note frames ");
     json_decref(o);

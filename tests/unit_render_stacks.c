@@ -7,7 +7,9 @@
 #include <cmocka.h>
 
 #include "../src/fmt.h"
+#include "../src/render_path.h"
 #include "../src/render_stacks.h"
+#include "../src/render_threads.h"
 #include "snap_build.h"
 
 static void assert_frame(const struct snap_frame *f, size_t index, int width, const char *want)
@@ -67,32 +69,145 @@ static void test_frames_keep_inside(void **state)
     assert_true(strlen(render_frame(line, sizeof(line), &f, 63, 0, true)) < 200);
 }
 
-static void test_paths(void **state)
+static void assert_path(const struct snap_frame *frames, size_t n, const char *want)
 {
-    struct snap_stack st = {.frames = shop_sync_frames, .nframes = 4};
+    struct snap_stack st = {.frames = frames, .nframes = n};
     char text[512];
 
-    (void)state;
-    assert_string_equal(render_path(text, sizeof(text), &st, true),
-                        "fsync < journal_flush < worker < start_thread");
-    st = shop_stack(ROLE_PROFILE, 1, NULL);
-    assert_string_equal(render_path(text, sizeof(text), &st, true),
-                        "__futex_abstimed_wait_common < pthread_mutex_lock < shop::Cart::add < "
-                        "libshop-plugin.so+0x8b482 < 0x7f1200003f10 < start_thread < ...");
-    st.nframes = 0;
-    assert_string_equal(render_path(text, sizeof(text), &st, true), "");
-    st.nframes = 7;
-    for (size_t size = 1; size < 100; size++)
+    assert_string_equal(render_path(text, sizeof(text), &st, true), want);
+    for (size_t size = 1; size < strlen(want) + 2; size++)
         assert_true(strlen(render_path(text, size, &st, false)) < size);
+}
+
+#define ASSERT_PATH(want, ...)                                                                     \
+    do {                                                                                           \
+        const struct snap_frame frames_[] = {__VA_ARGS__};                                         \
+        assert_path(frames_, ARRAY_SIZE(frames_), want);                                           \
+    } while (0)
+#define LIBC(function)                                                                             \
+    {                                                                                              \
+        .name = function, .module = "/lib/x86_64-linux-gnu/libc.so.6"                              \
+    }
+#define LIBCXX(function)                                                                           \
+    {                                                                                              \
+        .name = function, .module = "/usr/lib/libstdc++.so.6"                                      \
+    }
+#define SHOP(function)                                                                             \
+    {                                                                                              \
+        .name = function, .module = "/opt/shop"                                                    \
+    }
+
+static void test_paths(void **state)
+{
+    (void)state;
+    assert_path(shop_sync_frames, 4, "fsync < journal_flush < worker");
+    assert_path(shop_wait_frames, 7,
+                "__futex_abstimed_wait_common < pthread_mutex_lock < shop::Cart::add < "
+                "libshop-plugin.so+0x8b482 < 0x7f1200003f10");
+    assert_path(shop_wait_frames, 0, "");
+    assert_path(shop_wait_frames, 2, "__futex_abstimed_wait_common < pthread_mutex_lock");
+    ASSERT_PATH("f < g < h < i < j < k < ...", SHOP("f"), SHOP("g"), SHOP("h"), SHOP("i"),
+                SHOP("j"), SHOP("k"), SHOP("l"));
+    ASSERT_PATH("f < g < h < i < j < k", SHOP("f"), SHOP("g"), SHOP("h"), SHOP("i"), SHOP("j"),
+                SHOP("k"), LIBC("start_thread"));
+}
+
+/* Of the C library the call and what the program called. */
+static void test_paths_leave_libraries_out(void **state)
+{
+    (void)state;
+    ASSERT_PATH("write < fflush < flush_log < worker", LIBC("write"), LIBC("_IO_file_write"),
+                LIBC("new_do_write"), LIBC("_IO_do_write"), LIBC("_IO_file_sync"), LIBC("fflush"),
+                SHOP("flush_log"), SHOP("worker"), LIBC("start_thread"), LIBC("clone3"));
+    ASSERT_PATH("compare < qsort < sort_all < main", SHOP("compare"), LIBC("msort_with_tmp"),
+                LIBC("qsort_r"), LIBC("qsort"), SHOP("sort_all"), SHOP("main"),
+                LIBC("__libc_start_call_main"), LIBC("__libc_start_main_impl"), SHOP("_start"));
+    ASSERT_PATH("read < std::istream::read < load", LIBC("read"), LIBCXX("underflow"),
+                LIBCXX("std::istream::read"), SHOP("load"), LIBCXX("execute_native_thread_routine"),
+                LIBC("start_thread"), LIBC("clone"));
+    ASSERT_PATH("sigtimedwait < timer_helper_thread", LIBC("sigtimedwait"),
+                LIBC("timer_helper_thread"), LIBC("start_thread"));
+    ASSERT_PATH("clone3", LIBC("clone3"));
+    ASSERT_PATH("libc.so.6+0x10 < libc.so.6+0x20 < f", {.module = "libc.so.6", .offset = 0x10},
+                {.module = "libc.so.6", .offset = 0x20}, SHOP("f"));
+    ASSERT_PATH("libcrypto.so.3+0x10 < libcrypto.so.3+0x20",
+                {.module = "libcrypto.so.3", .offset = 0x10},
+                {.module = "libcrypto.so.3", .offset = 0x20});
+}
+
+static void test_paths_name_recursion_once(void **state)
+{
+    (void)state;
+    ASSERT_PATH("fib < main", SHOP("fib"), SHOP("fib"), SHOP("fib"), SHOP("main"));
+    ASSERT_PATH("fib < main < fib", SHOP("fib"), SHOP("main"), SHOP("fib"));
+}
+
+/* One function at several instructions, with and without a CPU. */
+static void fill_spread_profile(struct snap_stack st[5], struct snap_frame frames[5][2])
+{
+    static const char *const notes[] = {"runq", "running", "running", "disk", "running"};
+    static const int counts[] = {38, 27, 9, 20, 6};
+
+    for (size_t i = 0; i < 5; i++) {
+        frames[i][0] = (struct snap_frame){"crunch", 0x10 + i, "shop", 0x1010 + i, "a.c", (int)i};
+        frames[i][1] = (struct snap_frame){"worker", 8, "shop", 0x2000, NULL, 0};
+        st[i] = shop_stack(ROLE_PROFILE, counts[i], NULL);
+        st[i].share = counts[i] / 100.0;
+        st[i].note = notes[i];
+        st[i].frames = frames[i];
+        st[i].nframes = 2;
+    }
+    frames[4][0] = (struct snap_frame){NULL, 0, "shop", 0x3000, NULL, 0};
+}
+
+static void test_profiles_are_merged(void **state)
+{
+    struct snap_frame frames[5][2];
+    struct snap_stack st[5], out[5];
+
+    (void)state;
+    fill_spread_profile(st, frames);
+    for (int brief = 0; brief < 2; brief++) {
+        assert_int_equal(merge_stacks(out, st, 5, brief), 3);
+        assert_int_equal(out[0].count, 74);
+        assert_true(fabs(out[0].share - 0.74) < 1e-9);
+        assert_string_equal(out[0].note, "running");
+        assert_int_equal(out[0].frames[0].into, 0x10);
+        assert_string_equal(out[1].note, "disk");
+        assert_int_equal(out[2].count, 6);
+    }
+    assert_int_equal(merge_stacks(out, st, 0, true), 0);
+    st[4].note = NULL;
+    st[4].nframes = st[3].nframes = 0;
+    assert_int_equal(merge_stacks(out, st, 5, false), 3);
+}
+
+/* Inside a library the ways differ, and the line is the same. */
+static void test_brief_profiles_have_no_equal_lines(void **state)
+{
+    struct snap_frame frames[5][2];
+    struct snap_stack st[5], out[5];
+    const struct snap_frame a[] = {LIBC("write"), LIBC("x"), LIBC("fflush"), SHOP("f")},
+                            b[] = {LIBC("write"), LIBC("fflush"), SHOP("f")};
+
+    (void)state;
+    fill_spread_profile(st, frames);
+    st[1].frames = a;
+    st[1].nframes = ARRAY_SIZE(a);
+    st[2].frames = b;
+    st[2].nframes = ARRAY_SIZE(b);
+    assert_int_equal(merge_stacks(out, st, 3, true), 2);
+    assert_int_equal(merge_stacks(out, st, 3, false), 3);
 }
 
 static void test_chains(void **state)
 {
     struct snap_chain c = {.end = CHAIN_OUTSIDE, .depth = 1, .text = "a\nb"};
+    struct snapshot s = snapshot_of(NULL, 0, NULL, 0);
     char text[64];
 
     (void)state;
-    assert_string_equal(render_chain(text, sizeof(text), &c, true), "a\\nb");
+    assert_string_equal(render_chain(text, sizeof(text), &s, &c, true), "a\\nb");
     assert_false(render_chain_counts(&c));
     c.depth = 2;
     assert_true(render_chain_counts(&c));
@@ -103,9 +218,9 @@ static void test_chains(void **state)
     c.cycle = true;
     c.text = NULL;
     assert_true(render_chain_counts(&c));
-    assert_string_equal(render_chain(text, sizeof(text), &c, true), "");
+    assert_string_equal(render_chain(text, sizeof(text), &s, &c, true), "");
     for (size_t size = 1; size < 12; size++)
-        assert_true(strlen(render_chain(text, size, &c, true)) < size);
+        assert_true(strlen(render_chain(text, size, &s, &c, true)) < size);
 }
 
 /* Many chains: the first ten, and how many more. */
@@ -140,6 +255,37 @@ static void test_text_of_many_chains(void **state)
     render_chains(out, &s, true);
     fclose(out);
     assert_non_null(strstr(text, "  +10 more chains\n"));
+    free(text);
+}
+
+static char *chains_text(const struct snapshot *s)
+{
+    char *text;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    render_chains(out, s, true);
+    fclose(out);
+    return text;
+}
+
+/* What the verdict says already is not said again. */
+static void test_text_tells_a_chain_once(void **state)
+{
+    struct snap_chain chains[] = {{.depth = 2, .text = "a waits for b"},
+                                  {.depth = 2, .text = "c waits for d"}};
+    struct snapshot s = snapshot_of(NULL, 0, NULL, 0);
+
+    (void)state;
+    s.chains = chains;
+    s.nchains = 2;
+    s.verdict = "a waits for b; and 1 more such";
+    char *text = chains_text(&s);
+    assert_string_equal(text, "  c waits for d\n");
+    free(text);
+    s.verdict = NULL;
+    text = chains_text(&s);
+    assert_string_equal(text, "  a waits for b\n  c waits for d\n");
     free(text);
 }
 
@@ -218,6 +364,170 @@ static void test_unknown_share_is_no_zero(void **state)
     assert_non_null(strstr(g.text, "waited, 1 look\n"));
 }
 
+static void test_merged_profile_on_the_screen(void **state)
+{
+    struct snap_frame frames[5][2];
+    struct snap_stack st[5];
+    struct snap_lock l = waited_lock("l", KIND_MUTEX, 1);
+    struct got g = {.lines = 0};
+    const struct stack_sink sink = {take, &g, 0, true, true};
+
+    (void)state;
+    fill_spread_profile(st, frames);
+    l.stacks = st;
+    l.nstacks = 5;
+    render_lock_stacks(&sink, &l);
+    assert_string_equal(g.text, "T Where holders were seen while others waited, 100 looks\n"
+                                "G  74 % running  crunch < worker\n"
+                                "G  20 % disk  crunch < worker\n"
+                                "G   6 % running  shop+0x3000 < worker\n");
+}
+
+/* The code to fix in text ------------------------------------------------------------------- */
+
+static char *code_text(const struct snap_lock *l)
+{
+    char *text;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    render_code(out, l, true);
+    fclose(out);
+    return text;
+}
+
+static void test_code_of_a_lock(void **state)
+{
+    struct shop m;
+
+    (void)state;
+    fill_shop(&m);
+    char *text = code_text(&m.locks[0]);
+    assert_string_equal(text,
+                        "    waiters come through: __futex_abstimed_wait_common < "
+                        "pthread_mutex_lock < shop::Cart::add < libshop-plugin.so+0x8b482 < "
+                        "0x7f1200003f10 (12 of 20)\n"
+                        "    holders were seen in: 62 % disk fsync < journal_flush < worker\n"
+                        "                          38 % running __futex_abstimed_wait_common < "
+                        "pthread_mutex_lock < shop::Cart::add < libshop-plugin.so+0x8b482 < "
+                        "0x7f1200003f10\n");
+    free(text);
+    m.locks[0].nstacks = 0;
+    text = code_text(&m.locks[0]);
+    assert_string_equal(text, "");
+    free(text);
+    m.locks[0].nstacks = 1;
+    m.stacks[0] = shop_stack(ROLE_PROFILE, 7, "run\n");
+    text = code_text(&m.locks[0]);
+    assert_string_equal(text, "    holders were seen in: 50 % run\\n (no stack)\n");
+    free(text);
+}
+
+static void test_code_is_told_of_contention(void **state)
+{
+    struct shop m;
+
+    (void)state;
+    fill_shop(&m);
+    assert_ptr_equal(render_code_lock(&m.snapshot), &m.locks[0]);
+    m.locks[0].waiters_avg_10s = 0.99;
+    assert_null(render_code_lock(&m.snapshot));
+    m.locks[0].waiters_avg_10s = NAN;
+    assert_null(render_code_lock(&m.snapshot));
+    m.locks[0].class = CLASS_SYNC;
+    assert_ptr_equal(render_code_lock(&m.snapshot), &m.locks[1]);
+    m.snapshot.nlocks = 0;
+    assert_null(render_code_lock(&m.snapshot));
+}
+
+/* All threads --------------------------------------------------------------------------------- */
+
+#define HELPERS 24
+
+static void fill_helpers(struct snap_thread *t, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        t[i] = (struct snap_thread){.pid = 900,
+                                    .tid = 29251 + (pid_t)i,
+                                    .comm = "helper",
+                                    .state = THREAD_SYNC,
+                                    .age_ms = 100.0 * (double)(1 + i)};
+        t[i].stack = shop_stack(ROLE_WAITER, 1, NULL);
+        t[i].stack.presumed = i == 0;
+        t[i].stack.frames = shop_sync_frames;
+        t[i].stack.nframes = 1;
+    }
+}
+
+static char *threads_text(const struct snapshot *s)
+{
+    char *text;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    render_threads(out, s, true);
+    fclose(out);
+    return text;
+}
+
+static void test_threads_in_groups(void **state)
+{
+    struct snap_thread t[HELPERS];
+    struct snap_process p = healthy_process(900, "shop");
+    struct snapshot s = snapshot_of(&p, 1, NULL, 0);
+
+    (void)state;
+    fill_helpers(t, HELPERS);
+    s.threads = t;
+    s.nthreads = HELPERS;
+    char *text = threads_text(&s);
+    assert_string_equal(text, "\nthreads of shop[900]\n"
+                              "24 threads: 29251 29252 29253 29254 29255 29256 29257 29258 "
+                              "+16 more helper sync up to 2.4s\n"
+                              "  #0  fsync+0x24  libc.so.6\n");
+    free(text);
+    t[1].state = THREAD_NET;
+    t[2].stack.complete = false;
+    strcpy(t[3].comm, "other");
+    s.nthreads = 4;
+    text = threads_text(&s);
+    assert_string_equal(text, "\nthreads of shop[900]\n"
+                              "2 threads: 29251 29254 other and others sync up to 400ms\n"
+                              "  #0  fsync+0x24  libc.so.6\n"
+                              "29252 helper net 200ms\n"
+                              "  #0  fsync+0x24  libc.so.6\n"
+                              "29253 helper sync 300ms (not walked to the thread's start)\n"
+                              "  #0  fsync+0x24  libc.so.6\n");
+    free(text);
+}
+
+/* Which lock it is matters, which condition variable does not; processes stay apart. */
+static void test_threads_of_several_locks(void **state)
+{
+    struct snap_thread t[5];
+    struct snap_lock l[] = {waited_lock("a", KIND_MUTEX, 1), waited_lock("b", KIND_MUTEX, 1),
+                            waited_lock("c", KIND_COND, 1), waited_lock("d", KIND_COND, 1)};
+    struct snapshot s = snapshot_of(NULL, 0, l, 4);
+
+    (void)state;
+    fill_helpers(t, 5);
+    for (size_t i = 0; i < 4; i++) {
+        l[i].address = 0x1000 * (i + 1);
+        t[i].lock = l[i].id;
+        t[i].stack.presumed = false;
+    }
+    t[4].pid = 901;
+    s.threads = t;
+    s.nthreads = 5;
+    char *text = threads_text(&s);
+    assert_non_null(strstr(text, "\n29251 helper sync 100ms for mutex 0x1000\n"));
+    assert_non_null(strstr(text, "\n29252 helper sync 200ms for mutex 0x2000\n"));
+    assert_non_null(strstr(text, "\n2 threads: 29253 29254 helper sync up to 400ms for different "
+                                 "objects\n"));
+    assert_non_null(strstr(text, "\n\nthreads of ?[901]\n29255 helper sync 500ms\n"));
+    free(text);
+}
+
 static void test_nothing_known(void **state)
 {
     struct snap_lock l = waited_lock("l", KIND_MUTEX, 1);
@@ -237,11 +547,21 @@ int main(void)
         cmocka_unit_test(test_frames_with_hostile_names),
         cmocka_unit_test(test_frames_keep_inside),
         cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_paths_leave_libraries_out),
+        cmocka_unit_test(test_paths_name_recursion_once),
+        cmocka_unit_test(test_profiles_are_merged),
+        cmocka_unit_test(test_brief_profiles_have_no_equal_lines),
         cmocka_unit_test(test_chains),
         cmocka_unit_test(test_text_of_many_chains),
+        cmocka_unit_test(test_text_tells_a_chain_once),
         cmocka_unit_test(test_groups_in_brief),
         cmocka_unit_test(test_deep_stacks_in_brief),
         cmocka_unit_test(test_unknown_share_is_no_zero),
+        cmocka_unit_test(test_merged_profile_on_the_screen),
+        cmocka_unit_test(test_code_of_a_lock),
+        cmocka_unit_test(test_code_is_told_of_contention),
+        cmocka_unit_test(test_threads_in_groups),
+        cmocka_unit_test(test_threads_of_several_locks),
         cmocka_unit_test(test_nothing_known),
     };
 

@@ -65,6 +65,7 @@ static void test_small_vocabularies(void **state)
     assert_string_equal(chain_end_name(CHAIN_UNNAMED), "unnamed");
     assert_string_equal(chain_end_name(CHAIN_GONE), "gone");
     assert_string_equal(chain_end_name(CHAIN_CYCLE), "cycle");
+    assert_string_equal(chain_end_name(CHAIN_CYCLE_TIMED), "cycle-timed");
     assert_null(lock_mode_name(MODE_NONE));
     assert_string_equal(lock_mode_name(MODE_EXCLUSIVE), "exclusive");
     assert_string_equal(lock_mode_name(MODE_SHARED), "shared");

@@ -55,6 +55,24 @@ static void test_layout_80x24(void **state)
     assert_true(at.nlist >= 10);
 }
 
+/* A long verdict takes up to four lines, of those that a short list does not need. */
+static void test_layout_long_verdict(void **state)
+{
+    struct locks_layout want = everything;
+
+    (void)state;
+    want.nverdict = 4;
+    want.nlist = 3;
+    assert_int_equal(locks_layout(22, &want).nverdict, 4);
+    assert_true(locks_layout(22, &want).nlist >= 6);
+    want.nlist = 40;
+    assert_int_equal(locks_layout(22, &want).nverdict, 2);
+    for (int h = 0; h < 60; h++) {
+        struct locks_layout at = locks_layout(h, &want);
+        assert_layout(&at, h);
+    }
+}
+
 /* Nothing to list: no titles above it either, and the line is not lost. */
 static void test_layout_without_titles(void **state)
 {
@@ -140,6 +158,23 @@ static void test_page_wraps(void **state)
 }
 
 /* Plots ------------------------------------------------------------------------------------- */
+
+static void test_page_cut(void **state)
+{
+    struct text_page p = {.width = 10};
+
+    (void)state;
+    text_page_add(&p, STYLE_PLAIN, "one two three four five");
+    size_t n = p.n;
+    text_page_cut(&p, n, true);
+    assert_int_equal(p.n, n); /* nothing was lost, so nothing is said */
+    text_page_cut(&p, 1, true);
+    assert_int_equal(p.n, 1);
+    assert_string_equal(p.lines[0].text, "one two ~");
+    text_page_cut(&p, 0, true);
+    assert_int_equal(p.n, 1);
+    text_page_release(&p);
+}
 
 static void test_plot_ascii(void **state)
 {
@@ -260,13 +295,49 @@ static void test_lock_page(void **state)
     assert_true(page_has(&p, "disk for"));
     assert_true(page_has(&p, "not recorded by this lock"));
     assert_true(page_has(&p, "does not exist any more"));
-    assert_true(page_has(&p, "waits itself for other\\n"));
+    assert_true(page_has(&p, "waits itself for a lock that is not listed at this moment"));
     assert_true(page_has(&p, "shared    queue"));
     assert_true(page_has(&p, "and 3 more"));
     assert_true(page_has(&p, "last 2 s"));
     for (size_t i = 0; i < p.n; i++)
         for (const char *c = p.lines[i].text; *c; c++)
             assert_true(*c >= 0x20 && *c <= 0x7e);
+    text_page_release(&p);
+}
+
+/* The holder's own lock is named as on its page, not by its id. */
+static void test_lock_page_names_the_other_lock(void **state)
+{
+    struct snap_lock l[] = {hostile_lock(), {.id = "other\n", .kind = KIND_MUTEX, .name = "log"}};
+    struct snapshot s = {.locks = l, .nlocks = 2};
+    struct text_page p = {.width = 80};
+
+    (void)state;
+    view_lock_build(&p, &s, l[0].id, true);
+    assert_true(page_has(&p, "waits itself for mutex \"log\""));
+    text_page_release(&p);
+    l[1].name = NULL;
+    l[1].address = 0x7f0010;
+    view_lock_build(&p, &s, l[0].id, true);
+    assert_true(page_has(&p, "waits itself for mutex 0x7f0010"));
+    text_page_release(&p);
+    l[1].kind = KIND_JOIN;
+    view_lock_build(&p, &s, l[0].id, true);
+    assert_false(page_has(&p, "waits itself"));
+    text_page_release(&p);
+}
+
+/* What is as old as the watching may be older. */
+static void test_lock_page_tells_what_began_before(void **state)
+{
+    struct snap_lock l = hostile_lock();
+    struct snapshot s = {.locks = &l, .nlocks = 1, .elapsed = 12 * NSEC_PER_MSEC};
+    struct text_page p = {.width = 80};
+
+    (void)state;
+    view_lock_build(&p, &s, l.id, true);
+    assert_true(page_has(&p, "disk for >12.0ms"));
+    assert_true(page_has(&p, "   3.0ms      11"));
     text_page_release(&p);
 }
 
@@ -316,11 +387,13 @@ static void test_help_says_where(void **state)
 
     (void)state;
     view_help_build(&p);
-    size_t any = line_of(&p, "Keys on every page"), locks = line_of(&p, "Keys on the list of locks"),
+    size_t any = line_of(&p, "Keys on every page"),
+           locks = line_of(&p, "Keys on the list of locks"),
            chains = line_of(&p, "Keys on the list of chains"),
            sort = line_of(&p, "Keys on the list of columns"), rest = line_of(&p, "but the list of"),
            columns = line_of(&p, "Columns");
-    assert_true(any < locks && locks < chains && chains < sort && sort < rest && rest < columns && columns < p.n);
+    assert_true(any < locks && locks < chains && chains < sort && sort < rest && rest < columns &&
+                columns < p.n);
     assert_in_range(line_of(&p, "F10 Ctrl-C"), any, locks);
     assert_in_range(line_of(&p, "the selected lock: holders"), locks, chains);
     assert_in_range(line_of(&p, "the lock that the selected thread"), chains, sort);
@@ -348,6 +421,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_every_height),
         cmocka_unit_test(test_layout_80x24),
+        cmocka_unit_test(test_layout_long_verdict),
         cmocka_unit_test(test_layout_without_titles),
         cmocka_unit_test(test_layout_small),
         cmocka_unit_test(test_layout_many_processes),
@@ -355,11 +429,14 @@ int main(void)
         cmocka_unit_test(test_break_always_moves_on),
         cmocka_unit_test(test_break_wide_characters),
         cmocka_unit_test(test_page_wraps),
+        cmocka_unit_test(test_page_cut),
         cmocka_unit_test(test_plot_ascii),
         cmocka_unit_test(test_plot_nothing),
         cmocka_unit_test(test_plot_above_the_peak),
         cmocka_unit_test(test_plot_without_data),
         cmocka_unit_test(test_lock_page),
+        cmocka_unit_test(test_lock_page_names_the_other_lock),
+        cmocka_unit_test(test_lock_page_tells_what_began_before),
         cmocka_unit_test(test_lock_page_narrow),
         cmocka_unit_test(test_lock_page_without_lock),
         cmocka_unit_test(test_help_says_where),

@@ -6,6 +6,7 @@
 #include <locale.h>
 #include <cmocka.h>
 
+#include "../src/fmt.h"
 #include "../ui/view_chains.h"
 #include "../ui/view_lock.h"
 #include "../ui/view_stacks.h"
@@ -116,14 +117,17 @@ static void test_chains_page(void **state)
     assert_int_equal(p.text.lines[0].style, STYLE_ALARM);
     assert_non_null(strstr(p.text.lines[0].text, "DEADLOCK 2 threads: a[903]"));
     assert_string_equal(p.text.lines[1].text,
-                        "    a 903 lock  waits for mutex 0x55d0c0e01000 in queue_push");
+                        "  a[903] lock: waits for mutex 0x55d0c0e01000 in queue_push");
     assert_string_equal(p.rows[1].lock, "p900:2000");
     assert_string_equal(p.text.lines[2].text,
-                        "    b 904 lock  waits for mutex journal_lock in shop::Cart::add");
+                        "  b[904] lock: waits for mutex \"journal_lock\" in shop::Cart::add");
     assert_int_equal(p.text.lines[3].style, STYLE_BOLD);
     assert_string_equal(p.rows[3].lock, "p900:1000"); /* the nearest to the root */
-    assert_string_equal(p.text.lines[5].text, "    journal 902 disk fsync fd 7 /var/shop/journal");
+    assert_string_equal(
+        p.text.lines[5].text,
+        "  journal[902] disk: fsync fd 7 /var/shop/journal, in fsync < journal_flush < worker");
     assert_null(p.rows[5].lock);
+    assert_string_equal(p.text.lines[10].text, "  c[905] lock: waits for mutex 0x55d0c0e02000");
     for (size_t i = 0; i < p.text.n; i++)
         for (size_t k = 0; k < i; k++)
             if (k / 3 != 1 && k / 3 != 2) /* two chains of one root here */
@@ -150,8 +154,67 @@ static void test_chains_page_with_hostile_names(void **state)
     view_chains_build(&p, &s, true);
     assert_int_equal(p.text.n, 3);
     assert_plain(&p.text);
-    assert_string_equal(p.text.lines[1].text, "    \\x1b[2J\\n 2 running");
-    assert_string_equal(p.text.lines[2].text, "    ? 3 net recv\\n\\x1b");
+    assert_string_equal(p.text.lines[1].text, "  \\x1b[2J\\n[2] running");
+    assert_string_equal(p.text.lines[2].text, "  ?[3] net: recv\\n\\x1b");
+    view_chains_release(&p);
+}
+
+/* A join is told by whom it waits for; the end of a chain by why it is one. */
+static void test_chains_page_tells_joins_and_ends(void **state)
+{
+    struct snap_lock l[] = {blank_lock("j", KIND_JOIN), blank_lock("m", KIND_MUTEX)};
+    struct snap_link path[] = {shop_link(1, "stopper", THREAD_SYNC, "j"),
+                               shop_link(2, "logger", THREAD_LOCK, "m")};
+    struct snap_chain c = {.end = CHAIN_GONE, .root = path[1], .depth = 2, .npath = 2};
+    struct snapshot s = {.locks = l, .nlocks = 2, .chains = &c, .nchains = 1};
+    struct chains_page p = {.cap = 0};
+
+    (void)state;
+    l[1].address = 0x7f00;
+    c.path = path;
+    c.text = "x";
+    c.detail = "its owner TID 5 no longer exists";
+    view_chains_build(&p, &s, true);
+    assert_string_equal(p.text.lines[1].text,
+                        "  stopper[1] sync: waits for logger[2] to end (join)");
+    assert_string_equal(p.text.lines[2].text, "  logger[2] lock: waits for mutex 0x7f00; its "
+                                              "owner TID 5 no longer exists");
+    view_chains_release(&p);
+
+    path[1].lock = "j"; /* both wait for each other */
+    c.end = CHAIN_CYCLE;
+    view_chains_build(&p, &s, true);
+    assert_string_equal(p.text.lines[2].text,
+                        "  logger[2] lock: waits for stopper[1] to end (join)");
+    view_chains_release(&p);
+
+    path[1].lock = NULL;
+    c.end = CHAIN_HAND_OFF;
+    c.detail = NULL;
+    view_chains_build(&p, &s, true);
+    assert_string_equal(p.text.lines[2].text, "  logger[2] lock: waits to be woken (a hand-off: "
+                                              "nobody holds it)");
+    view_chains_release(&p);
+}
+
+/* All of a text is there, over as many lines as it takes, and each line is a row. */
+static void test_chains_page_wraps(void **state)
+{
+    struct shop m;
+    struct chains_page p = {.text.width = 40};
+    char all[512] = "";
+
+    (void)state;
+    fill_shop(&m);
+    view_chains_build(&p, &m.snapshot, true);
+    for (size_t i = 0; i < p.text.n; i++)
+        assert_true(text_cells(p.text.lines[i].text) <= 40);
+    for (size_t i = 0; i < 4; i++)
+        strcat(all, p.text.lines[i].text + (i ? 4 : 0));
+    assert_string_equal(all, m.chains[0].text);
+    for (size_t i = 0; i < 4; i++)
+        assert_string_equal(p.rows[i].lock, "p900:1000");
+    assert_string_not_equal(p.rows[0].id, p.rows[1].id);
     view_chains_release(&p);
 }
 
@@ -246,6 +309,8 @@ int main(void)
         cmocka_unit_test(test_stacks_fit_the_screen),
         cmocka_unit_test(test_chains_page),
         cmocka_unit_test(test_chains_page_with_hostile_names),
+        cmocka_unit_test(test_chains_page_tells_joins_and_ends),
+        cmocka_unit_test(test_chains_page_wraps),
         cmocka_unit_test(test_enter_leads_to_the_lock),
         cmocka_unit_test(test_the_bar_follows_the_thread),
         cmocka_unit_test(test_no_chains),

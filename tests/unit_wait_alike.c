@@ -42,6 +42,33 @@ static void test_stdio_pointer_is_no_tid(void **state)
     expect(classify(0, 0x80, 2, &w), KIND_MUTEX, C);
 }
 
+/* An owner that is no thread, and another field that no such mutex has: a lock of another sort. */
+static void test_counts_of_orphans(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t count, kind_field;
+        enum lock_kind kind;
+    } cases[] = {
+        {0, 0, KIND_MUTEX},
+        {1, 0, KIND_FUTEX_LOCK},
+        {1, 1, KIND_MUTEX_RECURSIVE},
+        {0, 1, KIND_FUTEX_LOCK},
+        {0, 3, KIND_MUTEX_ADAPTIVE},
+        {7, 2, KIND_FUTEX_LOCK},
+        {0, 2, KIND_MUTEX_ERRORCHECK},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct word_view w = blank_view();
+        put_mutex(&w, 2, 700001, cases[i].kind_field);
+        put32(&w, 4, cases[i].count);
+        struct wait_class c = classify(0, 0x80, 2, &w);
+        assert_int_equal(c.kind, cases[i].kind);
+        assert_int_not_equal(c.confidence, CONF_CONFIRMED);
+    }
+}
+
 static void test_mutex_and_barrier_in_round_2(void **state)
 {
     (void)state;
@@ -190,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recursive_read_names_nobody),
         cmocka_unit_test(test_stdio_pointer_is_no_tid),
+        cmocka_unit_test(test_counts_of_orphans),
         cmocka_unit_test(test_mutex_and_barrier_in_round_2),
         cmocka_unit_test(test_timed_mutex_and_rwlock_writer),
         cmocka_unit_test(test_small_tids),

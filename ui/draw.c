@@ -142,6 +142,20 @@ void text_page_draw(const struct text_page *p, const struct area *a, size_t top)
     }
 }
 
+void text_page_cut(struct text_page *p, size_t n, bool ascii)
+{
+    if (n == 0 || p->n <= n)
+        return;
+    while (p->n > n)
+        free(p->lines[--p->n].text);
+    struct text_line *last = &p->lines[n - 1];
+    char *line = xasprintf("%s%s", last->text, ascii ? "~" : "\u2026");
+    if (p->width > 0)
+        text_cut(line, strlen(line) + 1, p->width, ascii);
+    free(last->text);
+    last->text = line;
+}
+
 void text_page_release(struct text_page *p)
 {
     for (size_t i = 0; i < p->n; i++)

@@ -55,6 +55,8 @@ struct text_line {
 };
 void text_page_add(struct text_page *p, enum style style, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void text_page_draw(const struct text_page *p, const struct area *a, size_t top);
+/* Leaves the first N lines; where there were more, the last of them shows that. */
+void text_page_cut(struct text_page *p, size_t n, bool ascii);
 void text_page_release(struct text_page *p);
 
 /* Adds a plot of N numbers, one cell each, ROWS lines high, PEAK reaching the top: block elements,

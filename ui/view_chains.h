@@ -14,7 +14,8 @@ struct chains_page {
     size_t cap;
 };
 
-/* For each chain a line that tells it, and one for each thread on the way to its root. */
+/* For each chain what it tells, and below it each thread on the way to its root, wrapped to the
+ * width of TEXT. */
 void view_chains_build(struct chains_page *p, const struct snapshot *s, bool ascii);
 void view_chains_release(struct chains_page *p);
 

@@ -61,8 +61,7 @@ static void add_identity(struct text_page *p, const struct snapshot *s, const st
 {
     char text[4096];
 
-    column_text(text, sizeof(text), COL_LOCK, l, ascii);
-    text_page_add(p, STYLE_BOLD, "%s %s", lock_kind_name(l->kind), text);
+    text_page_add(p, STYLE_BOLD, "%s", column_title(text, sizeof(text), l, ascii));
     text_page_add(p, STYLE_PLAIN, "  kind        %s (%s), class %s", lock_kind_name(l->kind),
                   confidence_name(l->confidence), lock_class_name(l->class));
     add_process(p, s, l, ascii);
@@ -120,7 +119,8 @@ static void add_history(struct text_page *p, const struct snap_lock *l, bool asc
     text_page_plot(p, last, n, PLOT_ROWS, peak, ascii);
 }
 
-static void holder_doing(char *dst, size_t size, const struct snap_holder *h)
+static void holder_doing(char *dst, size_t size, const struct snapshot *s,
+                         const struct snap_holder *h)
 {
     char age[24];
 
@@ -132,10 +132,24 @@ static void holder_doing(char *dst, size_t size, const struct snap_holder *h)
         snprintf(dst, size, "%s", thread_state_name(h->state));
     else
         snprintf(dst, size, "%s for %s", thread_state_name(h->state),
-                 fmt_msec(age, sizeof(age), h->age_ms));
+                 age_text(age, sizeof(age), s, h->age_ms));
 }
 
-static void add_holder(struct text_page *p, const struct snap_holder *h, bool ascii)
+static void add_holders_wait(struct text_page *p, const struct snapshot *s, const char *id,
+                             bool ascii)
+{
+    const struct snap_lock *l = snapshot_lock(s, id);
+    char text[4096];
+
+    if (l && l->kind == KIND_JOIN)
+        return; /* the holder's detail names the thread */
+    text_page_add(p, STYLE_PLAIN, "    waits itself for %s",
+                  l ? column_title(text, sizeof(text), l, ascii)
+                    : "a lock that is not listed at this moment");
+}
+
+static void add_holder(struct text_page *p, const struct snapshot *s, const struct snap_holder *h,
+                       bool ascii)
 {
     char comm[4 * COMM_LEN + 1], tid[16], doing[64], text[2048];
     const char *mode = lock_mode_name(h->mode);
@@ -145,25 +159,26 @@ static void add_holder(struct text_page *p, const struct snap_holder *h, bool as
                       h->detail ? safe_text(text, sizeof(text), h->detail, ascii) : "");
         return;
     }
-    holder_doing(doing, sizeof(doing), h);
+    holder_doing(doing, sizeof(doing), s, h);
     text_page_add(
         p, STYLE_PLAIN, "  %s %s%s%s   %s   %s (%s)", comm_text(comm, sizeof(comm), h->comm, ascii),
         tid_text(tid, sizeof(tid), h->tid > 0 ? h->tid : h->pid), mode ? "   " : "",
         mode ? mode : "", doing, h->detail ? safe_text(text, sizeof(text), h->detail, ascii) : "",
         confidence_name(h->confidence));
     if (h->waits_for)
-        text_page_add(p, STYLE_PLAIN, "    waits itself for %s",
-                      safe_text(text, sizeof(text), h->waits_for, ascii));
+        add_holders_wait(p, s, h->waits_for, ascii);
 }
 
-static void add_holders(struct text_page *p, const struct snap_lock *l, bool ascii)
+static void add_holders(struct text_page *p, const struct snapshot *s, const struct snap_lock *l,
+                        bool ascii)
 {
     text_page_add(p, STYLE_PLAIN, "%s", "");
     text_page_add(p, STYLE_BOLD, "%s", l->nholders > 1 ? "Holders" : "Holder");
     if (l->nholders == 0)
-        text_page_add(p, STYLE_PLAIN, "  %s", l->held == 0 ? "none: free at this moment" : "unknown");
+        text_page_add(p, STYLE_PLAIN, "  %s",
+                      l->held == 0 ? "none: free at this moment" : "unknown");
     for (size_t i = 0; i < l->nholders; i++)
-        add_holder(p, &l->holders[i], ascii);
+        add_holder(p, s, &l->holders[i], ascii);
 }
 
 static bool leads_through(const struct snap_chain *c, const char *id)
@@ -184,7 +199,7 @@ static void add_chains(struct text_page *p, const struct snapshot *s, const stru
         const struct snap_chain *c = &s->chains[i];
         if (render_chain_counts(c) && leads_through(c, l->id))
             text_page_add(p, c->cycle ? STYLE_CRITICAL : STYLE_PLAIN, "  %s",
-                          render_chain(text, sizeof(text), c, ascii));
+                          render_chain(text, sizeof(text), s, c, ascii));
     }
 }
 
@@ -197,19 +212,21 @@ static bool any_behind(const struct snap_lock *l)
 }
 
 /* "  21.1ms   24341 exclusive holder   worker"; BEHIND only where it is known of somebody. */
-static void add_waiter(struct text_page *p, const struct snap_waiter *w, bool behind, bool ascii)
+static void add_waiter(struct text_page *p, const struct snapshot *s, const struct snap_waiter *w,
+                       bool behind, bool ascii)
 {
     char comm[4 * COMM_LEN + 1], tid[16], age[24];
     const char *mode = lock_mode_name(w->mode), *by = w->blocked_by;
     const char *who = !by ? "-" : strcmp(by, "hard") == 0 ? "holder" : "queue";
 
     text_page_add(p, STYLE_PLAIN, "  %6s %7s %-9s %-*s%s",
-                  fmt_msec(age, sizeof(age), w->age_ms > 0 ? w->age_ms : NAN),
+                  age_text(age, sizeof(age), s, w->age_ms > 0 ? w->age_ms : NAN),
                   tid_text(tid, sizeof(tid), w->tid), mode ? mode : "-", behind ? 9 : 0,
                   behind ? who : "", comm_text(comm, sizeof(comm), w->comm, ascii));
 }
 
-static void add_waiters(struct text_page *p, const struct snap_lock *l, bool ascii)
+static void add_waiters(struct text_page *p, const struct snapshot *s, const struct snap_lock *l,
+                        bool ascii)
 {
     bool behind = any_behind(l);
 
@@ -220,7 +237,7 @@ static void add_waiters(struct text_page *p, const struct snap_lock *l, bool asc
     else
         text_page_add(p, STYLE_DIM, "     AGE     TID MODE      %sNAME", behind ? "BEHIND   " : "");
     for (size_t i = 0; i < l->nwaiter_threads; i++)
-        add_waiter(p, &l->waiter_threads[i], behind, ascii);
+        add_waiter(p, s, &l->waiter_threads[i], behind, ascii);
     if (l->waiters > 0 && (size_t)l->waiters > l->nwaiter_threads)
         text_page_add(p, STYLE_DIM, "  and %zu more", (size_t)l->waiters - l->nwaiter_threads);
 }
@@ -239,10 +256,10 @@ void view_lock_build(struct text_page *p, const struct snapshot *s, const char *
     }
     add_identity(p, s, l, ascii);
     add_waiting(p, l);
-    add_holders(p, l, ascii);
+    add_holders(p, s, l, ascii);
     add_chains(p, s, l, ascii);
     view_stacks_add(p, s, l, ascii);
-    add_waiters(p, l, ascii);
+    add_waiters(p, s, l, ascii);
     add_history(p, l, ascii);
 }
 

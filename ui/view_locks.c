@@ -10,6 +10,8 @@
 /* Room for a line: a path of PATH_MAX bytes. */
 #define LINE_SIZE 4096
 
+#define VERDICT_MAX 4 /* lines */
+
 /* The list keeps so many rows before anything optional is shown. */
 #define LIST_MIN 3
 
@@ -48,7 +50,8 @@ struct locks_layout locks_layout(int h, const struct locks_layout *want)
     int notes = take(&left, want->notes, LIST_MIN);
     if (want->nprocess > 1 && want->nprocess - 1 <= left / 3)
         at.nprocess += take(&left, want->nprocess - 1, LIST_MIN);
-    at.nverdict += take(&left, want->nverdict - at.nverdict, 2 * LIST_MIN);
+    at.nverdict += take(&left, MIN(want->nverdict, 2) - at.nverdict, 2 * LIST_MIN);
+    at.nverdict += take(&left, want->nverdict - at.nverdict, MAX(2 * LIST_MIN, want->nlist));
 
     /* ... and of their place. */
     at.verdict = place(&y, at.nverdict);
@@ -77,7 +80,7 @@ static enum style verdict_style(const struct snapshot *s)
 }
 
 static void draw_verdict(const struct area *a, const struct locks_layout *at,
-                         const struct text_page *verdict)
+                         struct text_page *verdict)
 {
     struct area part = *a;
 
@@ -85,6 +88,7 @@ static void draw_verdict(const struct area *a, const struct locks_layout *at,
         return;
     part.y += at->verdict;
     part.h = at->nverdict;
+    text_page_cut(verdict, (size_t)at->nverdict, a->ascii);
     text_page_draw(verdict, &part, 0);
 }
 
@@ -117,7 +121,7 @@ static void draw_notes(const struct area *a, const struct locks_layout *at,
 
 /* A lock's row, or the titles with L NULL. */
 static void draw_row(const struct area *a, int y, enum style style, const struct column_set *set,
-                     const struct snap_lock *l)
+                     const struct snapshot *s, const struct snap_lock *l)
 {
     char cell[LINE_SIZE];
     int x = 0;
@@ -127,7 +131,7 @@ static void draw_row(const struct area *a, int y, enum style style, const struct
         int width = column_width(set, i);
         if (width == 0 || i + 1 == set->n)
             width = MAX(width, a->w - x);
-        column_cell(cell, sizeof(cell), set->cols[i], l, width, a->ascii);
+        column_cell(cell, sizeof(cell), set->cols[i], s, l, width, a->ascii);
         draw_text(a, y, x, width, style, cell);
         x += width + 1;
     }
@@ -149,7 +153,7 @@ static void draw_list(const struct area *a, const struct locks_layout *at,
     const struct cursor *c = &st->cursor[PAGE_LOCKS];
 
     if (at->titles >= 0)
-        draw_row(a, a->y + at->titles, STYLE_TITLE, set, NULL);
+        draw_row(a, a->y + at->titles, STYLE_TITLE, set, s, NULL);
     if (n == 0 && at->list >= 0)
         draw_line(a, a->y + at->list, STYLE_DIM, render_no_locks(s));
     for (int i = 0; i < at->nlist && c->top + (size_t)i < n; i++) {
@@ -158,7 +162,7 @@ static void draw_list(const struct area *a, const struct locks_layout *at,
                  row == c->row                    ? STYLE_SELECTED
                  : in_deadlock(s, locks[row]->id) ? STYLE_ALARM
                                                   : STYLE_PLAIN,
-                 set, locks[row]);
+                 set, s, locks[row]);
     }
 }
 
@@ -179,13 +183,14 @@ static size_t sort_locks(const struct ui_state *st, const struct snapshot *s,
 
 static struct locks_layout lay_out(const struct area *a, const struct ui_state *st,
                                    const struct snapshot *s, const struct text_page *verdict,
-                                   bool titles)
+                                   size_t nlocks)
 {
     char fold[LINE_SIZE];
     struct locks_layout want = {
-        .nverdict = (int)MIN(verdict->n, (size_t)2),
+        .nverdict = (int)MIN(verdict->n, (size_t)VERDICT_MAX),
         .nprocess = (int)MIN(s->nprocesses, (size_t)1000),
-        .titles = titles, /* none above an empty list */
+        .titles = nlocks > 0, /* none above an empty list */
+        .nlist = (int)MIN(nlocks, (size_t)1000),
         .fold = !st->sync && render_sync_fold(fold, sizeof(fold), s)[0],
         .notes = s->self.ndegraded > 0,
     };
@@ -203,7 +208,7 @@ static void draw_snapshot(const struct area *a, struct ui_state *st, const struc
     text_page_add(&verdict, verdict_style(s), "%s",
                   render_verdict(text, sizeof(text), s, a->ascii));
     size_t n = sort_locks(st, s, locks);
-    struct locks_layout at = lay_out(a, st, s, &verdict, n > 0);
+    struct locks_layout at = lay_out(a, st, s, &verdict, n);
     ui_state_place_locks(st, locks, n, (size_t)at.nlist);
 
     draw_verdict(a, &at, &verdict);

@@ -17,7 +17,8 @@ struct locks_layout {
 };
 
 /* Shares H lines out: what matters least goes first when they are few. WANT: what there would be
- * to show (NVERDICT, NPROCESS, and TITLES, FOLD and NOTES as 0 or 1). */
+ * to show (NVERDICT, NPROCESS, NLIST, and TITLES, FOLD and NOTES as 0 or 1). A verdict of more than
+ * two lines takes only what the list does not need. */
 struct locks_layout locks_layout(int h, const struct locks_layout *want);
 
 /* Draws it and tells ST where the rows are. S may be NULL: nothing has been seen yet. */

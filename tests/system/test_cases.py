@@ -127,8 +127,10 @@ def test_malloc_in_a_signal_handler_that_interrupted_malloc(case):
     assert "handler" in text and "malloc" in text, text
     # The lock records nobody: what the stack suggests is not told as proven.
     assert all(holder["confidence"] != "confirmed" for holder in row["holders"]), row
-    for cycle in cycles_of(last):
-        assert path_tids(cycle) == truth["waiter_tids"] and "likely" in cycle["text"], cycle
+    assert cycles_of(last) == []
+    chain = the_chain(last)
+    assert (chain["end"], chain["confidence"]) == ("cycle", "likely"), chain
+    assert path_tids(chain) == truth["waiter_tids"] and "likely" in chain["text"], chain
 
 
 # A chain that is no cycle --------------------------------------------------------------------

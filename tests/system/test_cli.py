@@ -34,7 +34,7 @@ LOCK = {
 }  # fmt: skip
 STACK = {"role", "count", "share", "pid", "tid", "complete", "presumed", "note", "frames"}
 FRAME = {"name", "into", "module", "offset", "file", "line"}
-CHAIN = {"root", "end", "detail", "depth", "blocked", "cycle", "path", "text"}
+CHAIN = {"root", "end", "confidence", "detail", "depth", "blocked", "cycle", "path", "text"}
 THREAD = {"pid", "tid", "comm", "state", "age_ms", "lock", "stack"}
 HOLDER = {
     "pid", "tid", "comm", "mode", "state", "detail", "confidence", "age_ms", "waits_for",
@@ -82,7 +82,7 @@ def test_json_has_the_promised_names_of_stacks(contended, run_json):
         assert all(re.fullmatch("0x[0-9a-f]+", frame["offset"]) for frame in stack["frames"])
     assert CHAIN <= set(last["chains"][0])
     assert {"pid", "tid", "comm", "state"} <= set(last["chains"][0]["root"])
-    assert {"pid", "tid", "comm", "state", "lock"} <= set(last["chains"][0]["path"][0])
+    assert {"pid", "tid", "comm", "state", "lock", "confidence"} <= set(last["chains"][0]["path"][0])
     assert last["chains"][0]["root"]["tid"] == contended.truth["holder_tid"]
     assert sorted(thread["tid"] for thread in last["threads"]) == sorted(
         int(tid) for tid in os.listdir(f"/proc/{contended.pid}/task")
@@ -102,7 +102,8 @@ def test_text_with_all_stacks(contended, run_text):
     text = run_text("-b", "-p", contended.pid, "-n", 2, "-d", 1, "--stacks", "all").stdout.decode()
     last = text[text.rindex("lock-top  ") :]
     for tid in os.listdir(f"/proc/{contended.pid}/task"):
-        assert re.search(rf"^{tid} \S+ \S+.*\n  #0  ", last, re.M), last
+        assert re.search(rf"^(\d+ threads: )?(\d+ )*{tid} .*\n  #0  ", last, re.M), last
+    assert re.search(r"^5 threads: (\d+ ){5}\S+ lock up to \S+ for mutex .*\n  #0  ", last, re.M), last
     assert re.search(r"^  #\d+ +\S*pthread_mutex_lock\+0x[0-9a-f]+  libc", last, re.M), last
     assert "Waiters by stack" in last and "Stack of the holder" in last
 
@@ -174,6 +175,15 @@ def test_batch_text(contended, run_text):
     assert last, rows
     assert str(contended.truth["holder_tid"]) in last[-1]
     assert "mutex" in last[-1]
+
+
+def test_batch_text_names_the_code(contended, run_text):
+    text = run_text("-b", "-p", contended.pid, "-n", 2, "-d", 1.5).stdout.decode()
+    last = text[text.rindex("lock-top  ") :]
+    assert re.search(r"^    waiters come through: \S+( < \S+)* \(5 of 5\)$", last, re.M), last
+    assert "pthread_mutex_lock" in last and "start_thread" not in last
+    assert re.search(r"^    holders were seen in: \d+ % sleep \S+( < \S+)*$", last, re.M), last
+    assert len(re.findall(r"^    ", last, re.M)) <= 3 + len(re.findall(r"^    \d", last, re.M))
 
 
 def test_text_is_the_default_where_stdout_is_no_terminal(contended, run_text):
@@ -332,7 +342,7 @@ def test_demo(lock_top, tmp_path):
     assert found, text
     assert not os.path.exists(f"/proc/{found.group(1)}")
     assert len(re.findall(r"^lock-top  ", text, re.M)) == 3
-    row = [line for line in text.splitlines() if "mutex" in line and "worker" in line]
+    row = [line for line in text.splitlines() if re.match(r" *\d+ .* mutex .*worker", line)]
     assert row, text
     assert re.search(r"cache_lock|0x[0-9a-f]+", row[-1]), row
 

