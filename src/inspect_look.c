@@ -259,7 +259,7 @@ static void name_frames(struct program *p, const struct stack *s, struct inspect
         symbol_function(p->space, s->pc[k], s->exact[k], &f[k].n);
         /* Names live as long as the module, and the answer may outlive it. */
         f[k].n.name = copy_string(&i->arena, f[k].n.name);
-        f[k].n.raw = copy_string(&i->arena, f[k].n.raw);
+        f[k].n.raw = NULL; /* nobody asks for it */
         f[k].n.module = copy_string(&i->arena, f[k].n.module);
         f[k].n.file = copy_string(&i->arena, f[k].n.file);
     }

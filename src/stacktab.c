@@ -32,7 +32,6 @@ static struct frame_fact *copy_frames(const struct frame_fact *f, size_t n)
     for (size_t i = 0; i < n; i++) {
         out[i] = f[i];
         out[i].n.name = copy_string(f[i].n.name);
-        out[i].n.raw = copy_string(f[i].n.raw);
         out[i].n.module = copy_string(f[i].n.module);
         out[i].n.file = copy_string(f[i].n.file);
     }
@@ -43,7 +42,6 @@ static void free_frames(struct kept_stack *s)
 {
     for (size_t i = 0; i < s->n; i++) {
         free((char *)s->frames[i].n.name);
-        free((char *)s->frames[i].n.raw);
         free((char *)s->frames[i].n.module);
         free((char *)s->frames[i].n.file);
     }

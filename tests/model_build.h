@@ -303,7 +303,6 @@ static inline struct frame_fact frame(const char *name, enum module_kind kind)
     return (struct frame_fact){
         .pc = pc,
         .n = {.name = name,
-              .raw = name,
               .exported = kind == MODULE_GLIBC,
               .module = kind == MODULE_GLIBC ? "libc.so.6" : "service",
               .kind = kind,
