@@ -42,7 +42,10 @@ static void count_in_profile(struct model *m, struct thread *th, const struct st
     /* Who no longer held it was somewhere else by then. */
     if (!r || !r->profile || f->taken == STACK_MOVED || f->not_holder)
         return;
-    profile_add(r->profile, kept, th->state, m->now);
+    if (f->taken == STACK_ASLEEP)
+        profile_add(r->profile, kept, th->state, m->now);
+    else
+        profile_add_running(r->profile, kept, m->now);
 }
 
 static void take_stack(struct model *m, const struct stack_fact *f)
@@ -357,6 +360,8 @@ static void look_at_holder(struct asking *a, struct lock_row *r, struct thread *
         return;
     if (blocked && s) {
         profile_add(r->profile, s, th->state, m->now);
+    } else if (!blocked && m->may_stop && !profile_stop_due(r->profile, m->now)) {
+        return;
     } else if ((!blocked && !m->may_stop) || !ask_stack(a, th, m->may_stop, &check)) {
         profile_add(r->profile, NULL, th->state, m->now);
     } else {

@@ -11,6 +11,16 @@ bool profile_due(struct profile *p, nsec_t now)
     return true;
 }
 
+bool profile_stop_due(struct profile *p, nsec_t now)
+{
+    if (p->stopped_at && now - p->stopped_at < PROFILE_STOP_EVERY) {
+        p->owed++;
+        return false;
+    }
+    p->stopped_at = now ? now : 1;
+    return true;
+}
+
 static void halve(struct profile *p, nsec_t now)
 {
     if (now - p->halved_at < PROFILE_HALVES)
@@ -45,7 +55,8 @@ static struct profile_path *place_of(struct profile *p, const struct kept_stack 
     return least;
 }
 
-void profile_add(struct profile *p, struct kept_stack *stack, enum thread_state state, nsec_t now)
+static void add(struct profile *p, struct kept_stack *stack, enum thread_state state, uint32_t n,
+                nsec_t now)
 {
     halve(p, now);
     if (state == THREAD_RUNQ)
@@ -54,8 +65,19 @@ void profile_add(struct profile *p, struct kept_stack *stack, enum thread_state 
     if (!q->stack)
         q->stack = stack;
     q->state = state;
-    q->count++;
-    p->total++;
+    q->count += n;
+    p->total += n;
+}
+
+void profile_add(struct profile *p, struct kept_stack *stack, enum thread_state state, nsec_t now)
+{
+    add(p, stack, state, 1, now);
+}
+
+void profile_add_running(struct profile *p, struct kept_stack *stack, nsec_t now)
+{
+    add(p, stack, THREAD_RUNNING, p->owed + 1, now);
+    p->owed = 0;
 }
 
 static int compare_paths(const void *a, const void *b)

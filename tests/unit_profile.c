@@ -106,6 +106,25 @@ static void test_old_sightings_fade(void **state)
     assert_int_equal(p.total, 5);
 }
 
+/* Stops are rarer than sightings, and each stands for those in between. */
+static void test_running_holders(void **state)
+{
+    (void)state;
+    struct profile p = {0};
+    struct profile_path out[PROFILE_PATHS];
+
+    assert_true(profile_stop_due(&p, 0));
+    profile_add_running(&p, &stacks[0], 1);
+    for (int i = 1; i < 5; i++)
+        assert_false(profile_stop_due(&p, i * PROFILE_EVERY));
+    assert_true(profile_stop_due(&p, 1 + PROFILE_STOP_EVERY));
+    profile_add_running(&p, &stacks[1], 1 + PROFILE_STOP_EVERY);
+    assert_int_equal(profile_sort(&p, out), 2);
+    assert_int_equal(out[0].count, 5);
+    assert_ptr_equal(out[0].stack, &stacks[1]);
+    assert_int_equal(p.total, 6);
+}
+
 static void test_due(void **state)
 {
     (void)state;
@@ -124,6 +143,7 @@ int main(void)
         cmocka_unit_test(test_state_tells_paths_apart),
         cmocka_unit_test(test_rarest_makes_room),
         cmocka_unit_test(test_old_sightings_fade),
+        cmocka_unit_test(test_running_holders),
         cmocka_unit_test(test_due),
         cmocka_unit_test(test_one_path_of_functions),
     };
