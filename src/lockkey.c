@@ -35,6 +35,8 @@ void lockkey_text(char *dst, size_t size, const struct lockkey *k)
         snprintf(dst, size, "%" PRIu64 ":0x%" PRIx64, k->a, k->b);
 }
 
+#define LABEL_SHOWN 24
+
 /* FNV-1a. */
 static uint64_t hash_text(const char *s)
 {
@@ -70,5 +72,10 @@ void lockkey_site_text(char *dst, size_t size, const struct lockkey *key, const 
         snprintf(who, sizeof(who), "%" PRIu64, key->a);
     if (caller)
         snprintf(where, sizeof(where), "+0x%" PRIx64, caller);
-    snprintf(dst, size, "%s@%s%s", who, label, where);
+    /* A label of the user's may be long; the rest of the key tells it from others then. */
+    if (strlen(label) > LABEL_SHOWN)
+        snprintf(dst, size, "%s@%.*s~%08" PRIx32 "%s", who, LABEL_SHOWN - 9, label,
+                 (uint32_t)(key->b ^ key->b >> 32), where);
+    else
+        snprintf(dst, size, "%s@%s%s", who, label, where);
 }

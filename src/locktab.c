@@ -140,9 +140,10 @@ static void free_findings(struct lock_row *r)
     free(r->profile);
     r->busy = NULL;
     r->name = r->given = r->site = NULL;
+    r->inside = NULL;
     r->by_stack = r->given_sought = false;
     r->profile = NULL;
-    r->name_known = r->is_place = r->parking = false;
+    r->name_known = r->parking = false;
 }
 
 void locktab_renew(struct lock_row *r, const struct wait_class *c)

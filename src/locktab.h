@@ -42,12 +42,13 @@ struct lock_row {
     int npids;
     uint64_t object; /* in PID */
     char *path;      /* of a shared lock's file, or NULL; owned */
-    char *name;      /* symbol, place or what it guards inside a library; NULL; owned */
+    char *name;      /* symbol or place; NULL; owned */
+    const char *inside; /* which lock of a library it is, by its waiters' stacks ("loader"); static;
+                           NULL: none */
     char *given;     /* what the user calls it (--names); NULL; owned */
     bool by_stack;   /* that KIND is likely is known from a stack alone, not from memory */
     bool given_sought;
     bool parking;    /* a server parks its workers on it */
-    bool is_place;   /* NAME tells only where it lies: a better one takes its place */
     bool name_known; /* it was asked for and answered */
     nsec_t name_asked_at; /* model time, 0: never */
     char *site;      /* function through which most waiters came, of those whose stacks are known;

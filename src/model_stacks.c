@@ -68,18 +68,21 @@ static void find_given(const struct model *m, struct lock_row *r)
         return;
     r->given_sought = true;
     snprintf(address, sizeof(address), "0x%" PRIx64, r->object);
-    const char *given = name_rules_find(m->rules, r->name ? r->name : r->path, r->site, address);
+    const char *given = name_rules_find(m->rules,
+                                        r->name     ? r->name
+                                        : r->inside ? r->inside
+                                                    : r->path,
+                                        r->site, address);
     free(r->given);
     r->given = given ? xstrdup(given) : NULL;
 }
 
-static void set_name(const struct model *m, struct lock_row *r, const char *name, bool is_place)
+static void set_name(const struct model *m, struct lock_row *r, const char *name)
 {
-    if (r->name && (strcmp(r->name, name) == 0 || (is_place && !r->is_place)))
+    if (r->name && strcmp(r->name, name) == 0)
         return;
     free(r->name);
     r->name = xstrdup(name);
-    r->is_place = is_place;
     find_given(m, r);
 }
 
@@ -109,7 +112,7 @@ static void take_name(struct model *m, const struct name_fact *f)
         return;
     r->name_known = true;
     if (f->name)
-        set_name(m, r, f->name, !f->symbol);
+        set_name(m, r, f->name);
     else
         find_given(m, r);
 }
@@ -185,14 +188,13 @@ static void refine(const struct model *m, struct lock_row *r, struct thread *th,
     if (is_refused_pi(th, &s->api)) {
         r->kind = KIND_FUTEX;
         r->confidence = CONF_LIKELY;
-        set_name(m, r, "nothing: a PI mutex was refused, as waiting for it would be a deadlock",
-                 false);
+        set_name(m, r, "nothing: a PI mutex was refused, as waiting for it would be a deadlock");
         return;
     }
     if (!presumed && !s->guessed)
         refine_kind(r, th, &s->api);
     if (s->api.inside && lock_kind_class(r->kind) == CLASS_LOCK)
-        set_name(m, r, s->api.inside, false);
+        r->inside = s->api.inside;
     if (r->kind == KIND_RWLOCK && th->mode == MODE_NONE)
         th->mode = s->api.mode;
     if (!r->site)

@@ -7,8 +7,13 @@
 
 const char *wording_name(struct arena *a, const struct lock_row *r)
 {
-    if (r->given || r->name)
-        return arena_strdup(a, r->given ? r->given : r->name);
+    if (r->given)
+        return arena_strdup(a, r->given);
+    /* A library may have several of one sort: where it lies tells them apart. */
+    if (r->inside)
+        return r->name ? arena_printf(a, "%s (%s)", r->inside, r->name) : arena_strdup(a, r->inside);
+    if (r->name)
+        return arena_strdup(a, r->name);
     return r->key.space == LOCKKEY_SHARED && r->path
                ? arena_printf(a, "%s+0x%" PRIx64, r->path, r->key.c)
                : NULL;
@@ -190,11 +195,10 @@ static struct clause onwards(struct arena *a, const struct proctab *procs, const
     int n = 0;
 
     for (; th->edge.to; th = th->edge.to) {
-        for (int i = 0; i < n; i++) {
-            if (told[i] == th)
-                return which(arena_printf(a, "%s, and so on in a circle", all.text));
-        }
-        if (n == LINKS_TOLD)
+        bool again = false; /* a circle, but whether it is a deadlock is for others to prove */
+        for (int i = 0; i < n; i++)
+            again |= told[i] == th;
+        if (again || n == LINKS_TOLD)
             return which(arena_printf(a, "%s, and so on", all.text));
         told[n++] = th;
         struct clause link = which(link_text(a, th));

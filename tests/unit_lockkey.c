@@ -115,6 +115,40 @@ static void test_longest_text_fits(void **state)
     assert_string_equal(strchr(text, ':'), ":0xffffffffffffffff");
 }
 
+/* Waits that have no word in common: their code is what they share. */
+static void test_sites(void **state)
+{
+    (void)state;
+    struct process_fact p = {.pid = 4711, .start_ticks = 9, .execs = 1}, other = p;
+    char a[64], b[64];
+
+    other.pid = 4712;
+    struct lockkey one = lockkey_site(&p, false, "CPython GIL", 0);
+    struct lockkey same = lockkey_site(&p, false, "CPython GIL", 0);
+    struct lockkey caller = lockkey_site(&p, false, "CPython GIL", 0x1000);
+    struct lockkey elsewhere = lockkey_site(&other, false, "CPython GIL", 0);
+    assert_memory_equal(&one, &same, sizeof(one));
+    assert_memory_not_equal(&one, &caller, sizeof(one));
+    assert_memory_not_equal(&one, &elsewhere, sizeof(one));
+    struct lockkey shared = lockkey_site(&p, true, "LWLock", 0);
+    struct lockkey also = lockkey_site(&other, true, "LWLock", 0);
+    assert_memory_equal(&shared, &also, sizeof(shared));
+    lockkey_site_text(a, sizeof(a), &one, "CPython GIL", 0);
+    assert_string_equal(a, "4711@CPython GIL");
+    lockkey_site_text(a, sizeof(a), &caller, "CPython GIL", 0x1000);
+    assert_string_equal(a, "4711@CPython GIL+0x1000");
+    lockkey_site_text(a, sizeof(a), &shared, "LWLock", 0);
+    assert_string_equal(a, "@LWLock");
+    /* Long labels that begin alike stay apart. */
+    const char *long1 = "connection pool of the shop, primary", *long2 =
+        "connection pool of the shop, replica";
+    struct lockkey k1 = lockkey_site(&p, false, long1, 0), k2 = lockkey_site(&p, false, long2, 0);
+    lockkey_site_text(a, sizeof(a), &k1, long1, 0);
+    lockkey_site_text(b, sizeof(b), &k2, long2, 0);
+    assert_string_not_equal(a, b);
+    assert_true(strlen(a) < 60 && strncmp(a, "4711@connection pool", 20) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +158,7 @@ int main(void)
         cmocka_unit_test(test_shared_at_other_addresses),
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_longest_text_fits),
+        cmocka_unit_test(test_sites),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
