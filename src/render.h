@@ -34,9 +34,6 @@ char *render_process(char *dst, size_t size, const struct snapshot *s, int proce
 char *render_states(char *dst, size_t size, const struct snapshot *s, int process_index);
 /* "CRITICAL 31 threads ...": the word says what the screen's colour says; "" without a verdict. */
 char *render_verdict(char *dst, size_t size, const struct snapshot *s, bool ascii);
-/* A sentence about S, with long names of functions and locks of S that stand in it shortened. */
-char *render_sentence(char *dst, size_t size, const struct snapshot *s, const char *text,
-                      bool ascii);
 /* What stands in place of an empty list of locks, and of chains. */
 const char *render_no_locks(const struct snapshot *s);
 char *render_no_chains(char *dst, size_t size, const struct snapshot *s);

@@ -33,4 +33,8 @@ bool same_function(const struct snap_frame *a, const struct snap_frame *b);
 /* The file name of PATH, or what there is of it. */
 const char *last_part(const char *path);
 
+/* A sentence about S, with long names of functions and locks of S that stand in it shortened. */
+char *render_sentence(char *dst, size_t size, const struct snapshot *s, const char *text,
+                      bool ascii);
+
 #endif

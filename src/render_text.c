@@ -11,6 +11,7 @@
 #include "compiler.h"
 #include "fmt.h"
 #include "funcname.h"
+#include "render_path.h"
 #include "render_stacks.h"
 #include "render_threads.h"
 
@@ -18,8 +19,6 @@
 #define LINE_SIZE 4096
 
 /* In sentences: cells of a function's name, and how many longer ones are looked for. */
-#define NAME_WIDTH 48
-#define NAMES_MAX  64
 
 /* Appends to DST as printf; what does not fit is cut off. */
 static void add(char *dst, size_t size, const char *fmt, ...) PRINTF_LIKE(3, 4);
@@ -236,37 +235,6 @@ char *render_states(char *dst, size_t size, const struct snapshot *s, int proces
 }
 
 /* Verdict, what is degraded, the end ---------------------------------------------------------- */
-
-struct long_names {
-    const char *names[NAMES_MAX];
-    size_t n;
-};
-
-static void add_long_name(struct long_names *all, const char *name)
-{
-    if (name && all->n < NAMES_MAX && strlen(name) > NAME_WIDTH)
-        all->names[all->n++] = name;
-}
-
-/* What sentences name of a lock: it, where it is waited for, and where its holder is. */
-static void add_long_names(struct long_names *all, const struct snap_lock *l)
-{
-    add_long_name(all, l->name);
-    add_long_name(all, l->site);
-    for (size_t i = 0; i < l->nstacks; i++)
-        for (size_t k = 0; k < l->stacks[i].nframes && l->stacks[i].role == ROLE_HOLDER; k++)
-            add_long_name(all, l->stacks[i].frames[k].name);
-}
-
-char *render_sentence(char *dst, size_t size, const struct snapshot *s, const char *text,
-                      bool ascii)
-{
-    struct long_names all = {.n = 0};
-
-    for (size_t i = 0; i < s->nlocks; i++)
-        add_long_names(&all, &s->locks[i]);
-    return funcname_fit_all(dst, size, text, all.names, all.n, NAME_WIDTH, ascii);
-}
 
 char *render_verdict(char *dst, size_t size, const struct snapshot *s, bool ascii)
 {
