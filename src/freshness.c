@@ -45,18 +45,37 @@ static struct fresh_file *file_of(struct freshness *f, const struct mapped *m)
     return file;
 }
 
-static bool stands(struct fresh_file *f, pid_t tid,
-                   int (*read)(pid_t, struct remote_item *, size_t), nsec_t now)
-{
-    uint8_t bytes[MAX(BUILD_ID_MAX, sizeof(Elf64_Ehdr))];
-    struct remote_item item = {.addr = f->addr, .dst = bytes, .len = f->len};
+#define MARK_MAX MAX(BUILD_ID_MAX, sizeof(Elf64_Ehdr))
+#define AT_ONCE  16
 
-    /* Nothing to go by: believed. */
-    if (f->addr == 0 || f->len == 0 || f->len > sizeof(bytes) || (f->at && now - f->at < FRESH_FOR))
-        return true;
-    if (read(tid, &item, 1) != 1 || memcmp(bytes, f->bytes, f->len) != 0)
-        return false;
-    f->at = now;
+/* What is to be compared in one look. */
+struct comparison {
+    const struct fresh_file *files[AT_ONCE];
+    struct remote_item items[AT_ONCE];
+    uint8_t bytes[AT_ONCE][MARK_MAX];
+    size_t n;
+};
+
+static void add(struct comparison *c, const struct fresh_file *f)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        if (c->files[i] == f)
+            return;
+    }
+    if (c->n == AT_ONCE || f->addr == 0 || f->len == 0 || f->len > MARK_MAX)
+        return; /* nothing to go by: believed */
+    c->files[c->n] = f;
+    c->items[c->n] = (struct remote_item){.addr = f->addr, .dst = c->bytes[c->n], .len = f->len};
+    c->n++;
+}
+
+static bool all_stand(const struct comparison *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        if (c->items[i].got != c->files[i]->len ||
+            memcmp(c->bytes[i], c->files[i]->bytes, c->files[i]->len) != 0)
+            return false;
+    }
     return true;
 }
 
@@ -64,16 +83,16 @@ bool freshness_check(struct freshness *f, const struct space *s, pid_t tid,
                      int (*read)(pid_t, struct remote_item *, size_t), const uint64_t *addr,
                      size_t n)
 {
-    nsec_t now = clock_mono();
+    struct comparison c = {.n = 0};
 
     if (f->generation != space_generation(s))
         *f = (struct freshness){.generation = space_generation(s)};
     for (size_t i = 0; i < n; i++) {
         const struct mapped *m = space_find(s, addr[i]);
         /* A copied one was read from there, and may have no file. */
-        if (m && m->module->elf_class && !m->module->copied &&
-            !stands(file_of(f, m), tid, read, now))
-            return false;
+        if (m && m->module->elf_class && !m->module->copied)
+            add(&c, file_of(f, m));
     }
-    return true;
+    /* Where nothing can be read there is nothing to compare with. */
+    return c.n == 0 || read(tid, c.items, c.n) < 0 || all_stand(&c);
 }

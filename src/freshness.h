@@ -6,29 +6,26 @@
 #ifndef LT_FRESHNESS_H
 #define LT_FRESHNESS_H
 
-#include "clock.h"
 #include "module.h"
 
 #define FRESH_FILES 64
-#define FRESH_FOR   (200 * NSEC_PER_MSEC) /* what was compared is believed for so long */
 
-/* Zeroed: nothing has been compared. Belongs to one space. */
+/* Zeroed: nothing is known. Belongs to one space. */
 struct freshness {
     uint64_t generation; /* of the space */
     struct fresh_file {
         const struct module *module; /* NULL: free */
-        uint64_t start, addr;        /* of its mapping; of what tells it from others */
+        uint64_t start, addr;        /* of its mapping; of what tells it from others, 0: nothing */
         const uint8_t *bytes;        /* what stands there in the file: its build-id, or its ELF
                                         header */
         uint32_t len;
-        nsec_t at;
     } files[FRESH_FILES];
     size_t next; /* whose place is taken next */
 };
 
-/* Compares the files in which the N addresses ADDR lie with the memory of thread TID, but for those
- * that were compared a short while ago. False: the map must be read again. READ is remote_read or a
- * stand-in. */
+/* Compares the files in which the N addresses ADDR lie with the memory of thread TID, in one read.
+ * Files beyond the first 16 are believed. False: the map must be read again. READ is remote_read or
+ * a stand-in. */
 bool freshness_check(struct freshness *f, const struct space *s, pid_t tid,
                      int (*read)(pid_t, struct remote_item *, size_t), const uint64_t *addr,
                      size_t n);

@@ -50,6 +50,7 @@ def test_idle(site, observe):
     assert site.get("/") == "served"
 
 
+@pytest.mark.alone
 def test_waiters_for_a_session(site, observe, tmp_path):
     held = tmp_path / "held"
     others = len(site.workers)  # the first process answers as well
