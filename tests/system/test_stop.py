@@ -82,6 +82,10 @@ class Attached:
             os.close(fd)
 
 
+# A sanitizer build takes longer until it first stops anybody.
+SIGHT = 1.3 if SANITIZED else 0.6
+
+
 def test_killed_again_and_again(workload, lock_top, run_json):
     """By turns at any moment from its start on, and at the very moment that it holds a thread."""
     target = workload("counters")
@@ -101,7 +105,7 @@ def test_killed_again_and_again(workload, lock_top, run_json):
         if n % 2:
             time.sleep(chance.uniform(0.02, 0.3))
         else:
-            held += attached.wait(0.6)
+            held += attached.wait(SIGHT)
         watcher.send_signal(signal.SIGKILL)
         watcher.wait()
         check_all_free(target.pid)
