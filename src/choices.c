@@ -65,7 +65,9 @@ static char *read_text(const char *path, const char **why)
     ssize_t len = fd >= 0 ? read_all(fd, text, CHOICES_FILE_MAX + 1) : -errno;
 
     *why = NULL;
-    if (len < 0)
+    if (len == -ETIMEDOUT)
+        *why = "nothing comes out of it";
+    else if (len < 0)
         *why = strerror((int)-len);
     else if (len > CHOICES_FILE_MAX)
         *why = "larger than 1 MiB";
@@ -81,54 +83,56 @@ static char *read_text(const char *path, const char **why)
     return NULL;
 }
 
-static bool check_names(const char *text, char *err, size_t size)
-{
-    struct name_rules *rules = name_rules_new(text, err, size);
-
-    name_rules_free(rules);
-    return rules != NULL;
-}
-
-static bool check_signatures(const char *text, char *err, size_t size)
-{
-    struct signatures *s = signatures_new();
-    bool right = signatures_add(s, text, err, size);
-
-    signatures_free(s);
-    return right;
-}
-
-static bool take_file(char **text, const char *path, const char *option,
-                      bool (*check)(const char *, char *, size_t), char *err, size_t size)
+/* The text of file PATH that OPTION names, or NULL and a message in ERR. */
+static char *take_file(const char *path, const char *option, char *err, size_t size)
 {
     const char *why;
+    char *text = read_text(path, &why);
+
+    if (!text)
+        snprintf(err, size, "%s %.256s: %s", option, path, why);
+    return text;
+}
+
+static bool read_names(struct choices *c, const char *path, char *err, size_t size)
+{
     char wrong[256];
 
     if (!path)
         return true;
-    *text = read_text(path, &why);
-    if (!*text)
-        snprintf(err, size, "%s %.256s: %s", option, path, why);
-    else if (!check(*text, wrong, sizeof(wrong)))
-        snprintf(err, size, "%s %.256s: %s", option, path, wrong);
-    else
+    char *text = take_file(path, "--names", err, size);
+    if (text && !(c->names = name_rules_new(text, wrong, sizeof(wrong))))
+        snprintf(err, size, "--names %.256s: %s", path, wrong);
+    free(text);
+    return c->names != NULL;
+}
+
+static bool read_signatures(struct choices *c, const char *path, char *err, size_t size)
+{
+    char wrong[256];
+
+    c->signatures = signatures_new();
+    if (!path)
         return true;
-    return false;
+    char *text = take_file(path, "--signatures", err, size);
+    bool right = text && signatures_add(c->signatures, text, wrong, sizeof(wrong));
+    if (text && !right)
+        snprintf(err, size, "--signatures %.256s: %s", path, wrong);
+    free(text);
+    return right;
 }
 
 int choices_make(struct choices *c, const struct options *opt, char *err, size_t size)
 {
     *c = (struct choices){0};
-    bool right = find_columns(c, opt, err, size) &&
-                 take_file(&c->names, opt->names_file, "--names", check_names, err, size) &&
-                 take_file(&c->signatures, opt->signatures_file, "--signatures", check_signatures,
-                           err, size);
+    bool right = find_columns(c, opt, err, size) && read_names(c, opt->names_file, err, size) &&
+                 read_signatures(c, opt->signatures_file, err, size);
     return right ? 0 : EXIT_USAGE;
 }
 
 void choices_release(struct choices *c)
 {
-    free(c->names);
-    free(c->signatures);
+    name_rules_free(c->names);
+    signatures_free(c->signatures);
     *c = (struct choices){0};
 }

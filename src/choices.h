@@ -9,13 +9,15 @@
 
 #include "column.h"
 #include "options.h"
+#include "signature.h"
 
 /* A file that the user names is text of at most so many bytes. */
 #define CHOICES_FILE_MAX (1 << 20)
 
 struct choices {
     enum column sort;
-    char *names, *signatures; /* contents of these files, owned; NULL: none given */
+    struct name_rules *names;      /* of --names, owned; NULL: none given */
+    struct signatures *signatures; /* those built in and of --signatures, owned */
 };
 
 /*

@@ -37,18 +37,23 @@ static void pass_on(int sig, siginfo_t *info, void *context)
         sigaction(sig, &before, NULL); /* comes again, and then ends the program */
 }
 
-static void on_bus_error(int sig, siginfo_t *info, void *context)
+bool filemap_mend(const siginfo_t *info)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t at = (uintptr_t)info->si_addr / page * page;
 
-    if (info->si_code <= 0 || !is_ours(at) ||
-        mmap((void *)at, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-            MAP_FAILED)
+    return info->si_code > 0 && is_ours(at) &&
+           mmap((void *)at, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+               MAP_FAILED;
+}
+
+static void on_bus_error(int sig, siginfo_t *info, void *context)
+{
+    if (!filemap_mend(info))
         pass_on(sig, info, context);
 }
 
-/* At every mapping: the screen's handlers may have come in between. */
+/* At every mapping: the screen's handlers may have gone in between. */
 static void guard(void)
 {
     struct sigaction now, action = {

@@ -1,7 +1,7 @@
 /*
  * freshness.h - whether the files that a process had mapped when its map was read still lie there.
- * A library that was unloaded may have made room for another at the same addresses, whose code would
- * be given the names of the first.
+ * A library that was unloaded may have made room for another at the same addresses, whose code
+ * would be given the names of the first.
  */
 #ifndef LT_FRESHNESS_H
 #define LT_FRESHNESS_H

@@ -25,6 +25,7 @@ struct program {
     int dirfd;
     struct space *space;
     struct freshness fresh;
+    bool disagrees; /* what stands in memory is not what the file says, though the map is new */
     nsec_t refreshed_at, used_at;
     UT_hash_handle hh;
 };
@@ -37,7 +38,6 @@ struct looker {
     struct unwinder *unwinder;
     struct tracer *tracer;
     struct program *programs;
-    struct inspector_stats stats;
     struct tracer_look look; /* large: not on the stack of a thread */
     uint8_t bytes[COPIED];
 };
@@ -148,36 +148,62 @@ static bool refresh(struct looker *l, struct program *p, pid_t tid)
     return clock_mono() - p->refreshed_at >= REFRESH_EVERY && read_map(l, p, tid);
 }
 
-/* Whether another file lies where one of these N addresses was; then the map is read again. */
+/* Whether another file lies where one of these N addresses was; then the map is read again. Not
+ * each time where that does not help: a packer may have changed in memory what is compared. */
 static bool was_replaced(struct looker *l, struct program *p, pid_t tid, const uint64_t *addr,
                          size_t n)
 {
-    return !freshness_check(&p->fresh, p->space, tid, l->cfg.read_memory, addr, n) &&
-           read_map(l, p, tid);
+    if (freshness_check(&p->fresh, p->space, tid, l->cfg.read_memory, addr, n))
+        return false;
+    bool read = p->disagrees ? refresh(l, p, tid) : read_map(l, p, tid);
+    if (read)
+        p->disagrees = !freshness_check(&p->fresh, p->space, tid, l->cfg.read_memory, addr, n);
+    return read;
 }
 
 /* Stacks ---------------------------------------------------------------------------- */
 
+static bool read_task(const struct program *p, pid_t tid, const char *file, char text[256])
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "task/%d/%s", tid, file);
+    return procfs_slurp(p->dirfd, path, text, 256) > 0;
+}
+
+static bool read_runs(const struct program *p, pid_t tid, uint64_t *runs)
+{
+    char text[256];
+    struct procfs_schedstat sched;
+
+    if (!read_task(p, tid, "schedstat", text) || !procfs_parse_schedstat(text, &sched))
+        return false;
+    *runs = sched.runs;
+    return true;
+}
+
+/* False also when the thread runs. */
+static bool read_sleep(const struct program *p, pid_t tid, struct procfs_syscall *call)
+{
+    char text[256];
+
+    return read_task(p, tid, "syscall", text) && procfs_parse_syscall(text, call) &&
+           call->kind != SYSCALL_RUNNING;
+}
+
 /* Whether the thread still sleeps as it did when the job was made. */
 static bool still_sleeps(const struct program *p, const struct inspect_job *job)
 {
-    char path[64], text[256];
-    struct procfs_schedstat sched;
     struct procfs_syscall call;
+    uint64_t runs;
 
-    if (!job->no_schedstat) {
-        snprintf(path, sizeof(path), "task/%d/schedstat", job->tid);
-        return procfs_slurp(p->dirfd, path, text, sizeof(text)) > 0 &&
-               procfs_parse_schedstat(text, &sched) && sched.runs == job->runs;
-    }
-    snprintf(path, sizeof(path), "task/%d/syscall", job->tid);
-    return procfs_slurp(p->dirfd, path, text, sizeof(text)) > 0 &&
-           procfs_parse_syscall(text, &call) && call.kind != SYSCALL_RUNNING &&
-           call.sp == job->sp && call.pc == job->pc;
+    if (!job->no_schedstat)
+        return read_runs(p, job->tid, &runs) && runs == job->runs;
+    return read_sleep(p, job->tid, &call) && call.sp == job->sp && call.pc == job->pc;
 }
 
-/* Copies the top of the stack, most are not larger, and of others the rest is read as the walk comes
- * there; and the word to be checked, *WORD. */
+/* Copies the top of the stack, most are not larger, and of others the rest is read as the walk
+ * comes there; and the word to be checked, *WORD. */
 static struct stack_copy copy_stack(struct looker *l, const struct inspect_job *job,
                                     struct remote_item *word)
 {
@@ -259,7 +285,6 @@ static void name_frames(struct program *p, const struct stack *s, struct inspect
         symbol_function(p->space, s->pc[k], s->exact[k], &f[k].n);
         /* Names live as long as the module, and the answer may outlive it. */
         f[k].n.name = copy_string(&i->arena, f[k].n.name);
-        f[k].n.raw = NULL; /* nobody asks for it */
         f[k].n.module = copy_string(&i->arena, f[k].n.module);
         f[k].n.file = copy_string(&i->arena, f[k].n.file);
     }
@@ -283,7 +308,6 @@ static void keep(struct looker *l, struct program *p, const struct stack *s,
     nsec_t cost = clock_thread_cpu() - before;
     if (cost > NAMES_COST)
         l->learnt += cost - NAMES_COST;
-    l->stats.stacks++;
 }
 
 static void take_stopped(struct looker *l, struct program *p, const struct inspect_job *job,
@@ -311,7 +335,6 @@ static void take_asleep(struct looker *l, struct program *p, const struct inspec
 
     if (!walk_asleep(l, p, job, &s, &holds)) {
         i->stack.taken = STACK_MOVED;
-        l->stats.moved++;
         return;
     }
     i->stack.not_holder = !holds;
@@ -321,19 +344,10 @@ static void take_asleep(struct looker *l, struct program *p, const struct inspec
 /* Who was seen to run may sleep by now, and need not be stopped: makes JOB one for a sleeper. */
 static bool fell_asleep(const struct program *p, struct inspect_job *job)
 {
-    char path[64], text[256];
-    struct procfs_schedstat sched;
     struct procfs_syscall call;
 
-    snprintf(path, sizeof(path), "task/%d/schedstat", job->tid);
-    if (procfs_slurp(p->dirfd, path, text, sizeof(text)) <= 0 ||
-        !procfs_parse_schedstat(text, &sched))
+    if (!read_runs(p, job->tid, &job->runs) || !read_sleep(p, job->tid, &call))
         return false;
-    snprintf(path, sizeof(path), "task/%d/syscall", job->tid);
-    if (procfs_slurp(p->dirfd, path, text, sizeof(text)) <= 0 ||
-        !procfs_parse_syscall(text, &call) || call.kind == SYSCALL_RUNNING)
-        return false;
-    job->runs = sched.runs;
     job->sp = call.sp;
     job->pc = call.pc;
     job->nr = call.nr;
@@ -379,17 +393,15 @@ static char *name_in_stack(const struct program *p, uint64_t addr)
     const struct map_entry *e = space_entry(p->space, addr);
     pid_t *ids = NULL;
     size_t cap = 0;
-    char path[64], text[256], *name = NULL;
+    char *name = NULL;
 
     if (!e || e->path[0] || !e->write || e->shared)
         return NULL;
     ssize_t n = procfs_list_ids(p->dirfd, "task", &ids, &cap);
     for (ssize_t i = 0; i < MIN(n, STACKS_SOUGHT) && !name; i++) {
         struct procfs_syscall call;
-        snprintf(path, sizeof(path), "task/%d/syscall", ids[i]);
-        if (procfs_slurp(p->dirfd, path, text, sizeof(text)) > 0 &&
-            procfs_parse_syscall(text, &call) && call.kind != SYSCALL_RUNNING &&
-            call.sp >= e->start && call.sp < e->end && addr >= call.sp)
+        if (read_sleep(p, ids[i], &call) && call.sp >= e->start && call.sp < e->end &&
+            addr >= call.sp)
             name = xasprintf("stack of %d", ids[i]);
     }
     free(ids);
@@ -400,10 +412,10 @@ static void take_name(struct looker *l, struct program *p, const struct inspect_
                       struct inspection *i)
 {
     was_replaced(l, p, job->tid, &job->addr, 1);
-    char *name = symbol_data(p->space, job->addr, &i->name.symbol);
+    char *name = symbol_data(p->space, job->addr);
 
     if (!name && !space_entry(p->space, job->addr) && refresh(l, p, job->tid))
-        name = symbol_data(p->space, job->addr, &i->name.symbol);
+        name = symbol_data(p->space, job->addr);
     if (!name)
         name = name_in_stack(p, job->addr);
     i->name.pid = job->pid;
@@ -436,10 +448,9 @@ nsec_t looker_learnt(const struct looker *l)
     return l->learnt;
 }
 
-void looker_stats(const struct looker *l, struct inspector_stats *out)
+struct tracer_stats looker_stops(const struct looker *l)
 {
-    *out = l->stats;
-    out->tracer = tracer_stats(l->tracer);
+    return tracer_stats(l->tracer);
 }
 
 struct looker *looker_new(const struct inspector_config *cfg, int *err)

@@ -22,7 +22,6 @@ void looker_forget(struct looker *l, pid_t pid);
 /* CPU time that went into what is needed once: maps, files, symbol tables. */
 nsec_t looker_learnt(const struct looker *l);
 
-/* What was done so far. */
-void looker_stats(const struct looker *l, struct inspector_stats *out);
+struct tracer_stats looker_stops(const struct looker *l);
 
 #endif

@@ -31,7 +31,7 @@ struct inspector {
     size_t nready, ready_cap;
     pid_t forgotten[MAX_FORGOTTEN];
     size_t nforgotten;
-    struct inspector_stats stats;
+    struct tracer_stats stops;
 };
 
 void inspection_free(struct inspection *i)
@@ -127,7 +127,7 @@ static void work(struct inspector *in)
         /* What is needed once is not delayed: without it nothing has a name. */
         nsec_t now_used = clock_thread_cpu() - looker_learnt(in->looker);
         pthread_mutex_lock(&in->mutex);
-        looker_stats(in->looker, &in->stats);
+        in->stops = looker_stops(in->looker);
         when = settle(&a, now_used - used);
         used = now_used;
         put_ready(in, i);
@@ -186,10 +186,10 @@ void inspector_forget(struct inspector *in, pid_t pid)
     pthread_mutex_unlock(&in->mutex);
 }
 
-struct inspector_stats inspector_stats(struct inspector *in)
+struct tracer_stats inspector_stops(struct inspector *in)
 {
     pthread_mutex_lock(&in->mutex);
-    struct inspector_stats s = in->stats;
+    struct tracer_stats s = in->stops;
     pthread_mutex_unlock(&in->mutex);
     return s;
 }

@@ -18,7 +18,6 @@
 #include "remote.h"
 #include "stack.h"
 #include "symbol.h"
-#include "syscalls.h"
 #include "tracer.h"
 #include "xalloc.h"
 
@@ -69,7 +68,6 @@ struct name_fact {
     uint32_t execs;
     uint64_t addr;
     const char *name; /* NULL: it has none */
-    bool symbol;      /* NAME is a symbol (else a place: "[heap]+0x40") */
 };
 
 enum inspect_kind { INSPECT_STACK, INSPECT_NAME };
@@ -81,7 +79,6 @@ struct inspect_job {
     uint64_t start_ticks;   /* of the thread, or for INSPECT_NAME of the process */
     uint64_t process_start; /* start_ticks of the process: with PID and EXECS which program it is */
     uint32_t execs;
-    enum abi abi;
     bool blocked;        /* SP, PC, RUNS hold */
     bool no_schedstat;   /* run counts are not kept: the syscall line must do */
     bool may_stop;       /* a running thread may be stopped for it */
@@ -112,12 +109,6 @@ struct inspector_config {
     void *arg;
 };
 
-struct inspector_stats {
-    struct tracer_stats tracer;
-    uint64_t stacks; /* taken */
-    uint64_t moved;  /* attempts that failed because the thread ran */
-};
-
 struct inspector;
 
 /* Starts its thread, which inherits the caller's signal mask. NULL and *ERR = errno on failure. */
@@ -132,7 +123,8 @@ size_t inspector_take(struct inspector *in, struct inspection **out, size_t max)
 /* The process ended: what is kept of it goes. */
 void inspector_forget(struct inspector *in, pid_t pid);
 
-struct inspector_stats inspector_stats(struct inspector *in);
+/* The stops that were made for it so far. */
+struct tracer_stats inspector_stops(struct inspector *in);
 
 /* CPU that its thread has used up to this moment. */
 nsec_t inspector_cpu(const struct inspector *in);

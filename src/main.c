@@ -43,7 +43,7 @@ static int run_screen(struct monitor *m, const struct options *opt, enum column 
     return status;
 }
 
-/* Sets *LEFT when the sampling thread could not be stopped: it may still use TARGET. */
+/* Sets *LEFT when the sampling thread could not be stopped: it may still use TARGET and CHOICES. */
 static int run(const struct options *opt, const struct choices *choices, bool screen,
                struct target *target, bool *left)
 {
@@ -93,11 +93,10 @@ static void end_target(const struct options *opt, struct target *target, pid_t c
         kill(command, SIGTERM);
 }
 
-static int watch(const struct options *opt, const struct choices *choices)
+static int watch(const struct options *opt, const struct choices *choices, bool *left)
 {
     char err[512] = "";
     bool screen = opt->output == OUTPUT_AUTO && isatty(STDOUT_FILENO) && isatty(STDIN_FILENO);
-    bool left = false;
     int status;
 
     /* A command that is started must not write into our screen, nor between our lines. */
@@ -110,8 +109,8 @@ static int watch(const struct options *opt, const struct choices *choices)
     const pid_t *pids;
     bool some = target_list(target, clock_mono(), &pids) > 0;
     pid_t command = some && opt->target.command ? pids[0] : 0;
-    status = run(opt, choices, screen, target, &left);
-    end_target(opt, target, command, left);
+    status = run(opt, choices, screen, target, left);
+    end_target(opt, target, command, *left);
     return status;
 }
 
@@ -119,6 +118,7 @@ int main(int argc, char **argv)
 {
     struct options opt;
     struct choices choices = {0};
+    bool left = false;
     char err[1024];
 
     setlocale(LC_CTYPE, ""); /* one that is not installed leaves "C" */
@@ -134,8 +134,9 @@ int main(int argc, char **argv)
     else if ((status = choices_make(&choices, &opt, err, sizeof(err))) != 0)
         warn_msg("%s", err);
     else
-        status = watch(&opt, &choices);
-    choices_release(&choices);
+        status = watch(&opt, &choices, &left);
+    if (!left)
+        choices_release(&choices);
     options_release(&opt);
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {
         warn_msg("standard output: %s", strerror(errno));

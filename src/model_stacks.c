@@ -17,11 +17,14 @@
 #define STACKS_AT_ONCE   128
 #define ALL_STACKS_PER_S 500
 #define ALL_AT_ONCE      1024
+#define NOT_WANTED       3
+#define POSTPONED_MAX    64
 /* A word that a function declared is not farther from the stack pointer of the wait in it. */
 #define OWN_FRAME 4096
 /* What was asked for and not answered was dropped somewhere. */
-#define ASK_AGAIN (300 * NSEC_PER_MSEC)
+#define ASK_AGAIN  (300 * NSEC_PER_MSEC)
 #define NAME_AGAIN (2 * NSEC_PER_SEC)
+#define EXPIRE_EVERY 64 /* sweeps */
 
 /* Answers --------------------------------------------------------------------------- */
 
@@ -29,8 +32,8 @@ static struct thread *thread_of(const struct model *m, const struct stack_fact *
 {
     struct thread *th = f->slot < m->procs.nslots ? m->procs.by_slot[f->slot] : NULL;
 
-    return th && th->tid == f->tid && th->pid == f->pid && th->start_ticks == f->start_ticks ? th
-                                                                                              : NULL;
+    bool same = th && th->tid == f->tid && th->pid == f->pid && th->start_ticks == f->start_ticks;
+    return same ? th : NULL;
 }
 
 static void count_in_profile(struct model *m, struct thread *th, const struct stack_fact *f,
@@ -158,8 +161,7 @@ static void refine_kind(struct lock_row *r, const struct thread *th, const struc
     if (kind == KIND_COND && th->fact->futex.cmd == FUTEX_WAIT &&
         (is_mutex(r->kind) || r->kind == KIND_FUTEX_LOCK))
         kind = KIND_MUTEX;
-    if (kind == KIND_NONE || r->confidence == CONF_CONFIRMED ||
-        !can_be(r, th, kind))
+    if (kind == KIND_NONE || r->confidence == CONF_CONFIRMED || !can_be(r, th, kind))
         return;
     if (same_family(r->kind, kind) && r->confidence == CONF_LIKELY) {
         /* The same stack proves no more at a second look. */
@@ -277,8 +279,11 @@ static void use_profiles(struct model *m)
     }
 }
 
+/* All who keep a pointer are asked right before: what nobody has then is in nobody's hands. */
 void model_expire_stacks(struct model *m)
 {
+    if (m->sweeps % EXPIRE_EVERY != 0)
+        return;
     for (size_t i = 0; i < m->procs.nslots; i++) {
         if (m->procs.by_slot[i])
             stacktab_use_all(&m->stacks, m->procs.by_slot[i]);
@@ -387,13 +392,13 @@ static void ask_for_holders(struct asking *a)
     }
 }
 
-/* How much a thread's stack is wanted: the lower the sooner; 3: not at all. */
+/* How much a thread's stack is wanted: the lower the sooner. */
 static int wanted(const struct model *m, const struct thread *th)
 {
     const struct thread_fact *f = th->fact;
 
     if (!thread_is_asleep(f) || has_stack(m, th))
-        return 3;
+        return NOT_WANTED;
     if (th->row && (lock_kind_class(th->row->kind) == CLASS_LOCK || th->row->kind == KIND_JOIN))
         return 0;
     /* What has only just gone to sleep is likely up again before it can be looked at. */
@@ -403,28 +408,46 @@ static int wanted(const struct model *m, const struct thread *th)
     /* Some servers wait for their locks in epoll and the like. */
     if (sleeps_on && th->state == THREAD_NET)
         return 2;
-    return m->stacks_mode == STACKS_ALL ? 2 : 3;
+    return m->stacks_mode == STACKS_ALL ? 2 : NOT_WANTED;
+}
+
+/* Threads whose stacks are wanted less than others', in the order of their turns. */
+struct postponed {
+    struct thread *threads[POSTPONED_MAX];
+    size_t n;
+};
+
+static void ask_for_postponed(struct asking *a, const struct postponed *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        if (ask_stack(a, p->threads[i], false, NULL))
+            a->m->asked_slot = p->threads[i]->slot + 1;
+    }
 }
 
 /* In turn: what does not fit in this sweep comes first in the next. */
-static void ask_for_threads(struct asking *a, int priority)
+static void ask_for_threads(struct asking *a)
 {
     struct model *m = a->m;
+    struct postponed later[2] = {{.n = 0}, {.n = 0}};
     size_t n = m->procs.nslots, from = m->asked_slot;
 
     for (size_t i = 0; i < n && a->n < a->max && m->tokens >= 1; i++) {
-        size_t slot = (from + i) % n;
-        struct thread *th = m->procs.by_slot[slot];
-        if (th && th->sweep == m->procs.sweep && wanted(m, th) == priority &&
-            ask_stack(a, th, false, NULL))
-            m->asked_slot = slot + 1;
+        struct thread *th = m->procs.by_slot[(from + i) % n];
+        int how = th && th->sweep == m->procs.sweep ? wanted(m, th) : NOT_WANTED;
+        if (how == 0 && ask_stack(a, th, false, NULL))
+            m->asked_slot = th->slot + 1;
+        else if (how > 0 && how < NOT_WANTED && later[how - 1].n < POSTPONED_MAX)
+            later[how - 1].threads[later[how - 1].n++] = th;
     }
+    ask_for_postponed(a, &later[0]);
+    ask_for_postponed(a, &later[1]);
 }
 
 static bool wants_name(const struct model *m, const struct lock_row *r)
 {
-    return r->key.space == LOCKKEY_PRIVATE && !r->name_known && lock_kind_class(r->kind) == CLASS_LOCK &&
-           locktab_waiters(&m->locks, r) > 0 &&
+    return r->key.space == LOCKKEY_PRIVATE && !r->name_known &&
+           lock_kind_class(r->kind) == CLASS_LOCK && locktab_waiters(&m->locks, r) > 0 &&
            (!r->name_asked_at || m->now - r->name_asked_at > NAME_AGAIN);
 }
 
@@ -452,7 +475,6 @@ size_t model_request_stacks(struct model *m, struct request *out, size_t n, size
     fill_tokens(m);
     ask_for_names(&a);
     ask_for_holders(&a);
-    for (int priority = 0; priority < 3; priority++)
-        ask_for_threads(&a, priority);
+    ask_for_threads(&a);
     return a.n;
 }

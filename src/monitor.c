@@ -19,7 +19,6 @@
 #include "remote.h"
 #include "sampler.h"
 #include "signals.h"
-#include "signature.h"
 #include "source_proc.h"
 #include "xalloc.h"
 
@@ -34,8 +33,6 @@ struct monitor {
     pthread_t thread;
     struct monitor_config cfg;
     struct inspector *inspector; /* NULL: no stacks */
-    struct signatures *signatures;
-    struct name_rules *names;
     struct source *source; /* this and the model: the sampling thread's alone */
     struct model *model;
     _Atomic(struct snapshot *) ready; /* the newest one that nobody has taken */
@@ -138,8 +135,6 @@ static void release(struct monitor *m)
         m->source->ops->free(m->source);
     /* A thread that is left behind still uses its stack for signals, in M. */
     bool ended = stop_inspector(m);
-    signatures_free(m->signatures);
-    name_rules_free(m->names);
     if (m->ready_fd >= 0)
         close(m->ready_fd);
     if (m->stop_fd >= 0)
@@ -177,23 +172,17 @@ static int start_inspector(struct monitor *m)
     return err;
 }
 
-static bool prepare_model(struct monitor *m, char *err, size_t size)
+static void prepare_model(struct monitor *m)
 {
     struct model_host host = this_host();
 
-    m->signatures = signatures_new();
-    if (m->cfg.signatures && !signatures_add(m->signatures, m->cfg.signatures, err, size))
-        return false;
-    if (m->cfg.names && !(m->names = name_rules_new(m->cfg.names, err, size)))
-        return false;
     m->model = model_new(&host);
     model_configure(m->model, &(struct model_config){
                                   .stacks = m->cfg.stacks,
                                   .may_stop = m->cfg.may_stop,
-                                  .signatures = m->signatures,
-                                  .names = m->names,
+                                  .signatures = m->cfg.signatures,
+                                  .names = m->cfg.names,
                               });
-    return true;
 }
 
 static bool prepare(struct monitor *m, struct target *target, char *err, size_t err_size,
@@ -221,7 +210,8 @@ static bool prepare(struct monitor *m, struct target *target, char *err, size_t 
         *status = EXIT_NOTHING;
         return false;
     }
-    return prepare_model(m, err, err_size);
+    prepare_model(m);
+    return true;
 }
 
 static bool start_threads(struct monitor *m, struct target *target, char *err, size_t err_size,

@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "options.h"
+#include "signature.h"
 #include "snapshot.h"
 #include "target.h"
 
@@ -23,8 +24,8 @@ struct monitor_config {
     double budget_pct;  /* own CPU at most */
     enum stacks_mode stacks;
     bool may_stop;          /* --stop needed */
-    const char *names;      /* text of the user's names (signature.h), borrowed; NULL: none */
-    const char *signatures; /* text of the user's signatures, borrowed; NULL: none */
+    const struct name_rules *names;      /* borrowed, as TARGET is; NULL: none */
+    const struct signatures *signatures; /* borrowed, as TARGET is; NULL: those built in */
 };
 
 /* Starts the thread. TARGET is borrowed and used only by that thread until monitor_stop().

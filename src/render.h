@@ -27,8 +27,8 @@ struct text_style {
 void render_text(FILE *out, const struct snapshot *s, const struct text_style *style);
 
 /* The lines above the lock list, for the screen too: "lock-top  mariadbd[16147]  44 threads
- * 10s  50/s  self 0.6%  stops 12  16:07:25" (stops when there were any), the process line and the states line. Each returns DST,
- * escaped, no newline. PROCESS_INDEX says which process; -1: all of them summed. */
+ * 10s  50/s  self 0.6%  stops 12  16:07:25" (stops when there were any), the process line and the
+ * states line. Each returns DST, escaped, no newline. PROCESS_INDEX says which process; -1: all of them summed. */
 char *render_header(char *dst, size_t size, const struct snapshot *s, bool ascii);
 char *render_process(char *dst, size_t size, const struct snapshot *s, int process_index);
 char *render_states(char *dst, size_t size, const struct snapshot *s, int process_index);

@@ -11,8 +11,8 @@
 #include "snapshot.h"
 
 /* "#3  queue_push+0x1c2  shop queue.c:45", or "#0  libc.so.6+0x8b482" where the function has no
- * name, in at most WIDTH cells: a long name is cut first (funcname_fit). WIDTH 0: as many as needed,
- * but names of more than 80 cells are cut. */
+ * name, in at most WIDTH cells: a long name is cut first (funcname_fit). WIDTH 0: as many as
+ * needed, but names of more than 80 cells are cut. */
 char *render_frame(char *dst, size_t size, const struct snap_frame *f, size_t index, int width,
                    bool ascii);
 

@@ -151,8 +151,8 @@ struct word_view {
 bool word_u32(const struct word_view *w, int off, uint32_t *out);
 bool word_u64(const struct word_view *w, int off, uint64_t *out);
 
-/* Whether W surrounds the word of a lock of glibc's stdio: { int lock, count; void *owner; }. *OWNER
- * is then the address of its owner's thread descriptor (struct pthread). */
+/* Whether W surrounds the word of a lock of glibc's stdio: { int lock, count; void *owner; }.
+ * *OWNER is then the address of its owner's thread descriptor (struct pthread). */
 bool word_stdio_owner(const struct word_view *w, uint64_t *owner);
 
 /*
@@ -175,8 +175,9 @@ struct word_fact {
     uint64_t dev, inode, offset; /* REGION_SHARED: of the word itself */
     const char *path;            /* the mapping's file, or NULL */
     struct word_view early, late; /* a word that is new in this sweep has no EARLY */
-    pid_t early_owner, late_owner; /* of a stdio lock: the owner's TID in the target's PID namespace,
-                                      which stands in its thread descriptor; 0: none, unknown */
+    pid_t early_owner, late_owner; /* of a stdio lock: the owner's TID in the target's PID
+                                      namespace, which stands in its thread descriptor; 0: none,
+                                      unknown */
 };
 
 /* What lock-top itself costs and missed: the counters since it began, the rest as of the last

@@ -8,6 +8,7 @@
 
 #include "compiler.h"
 #include "err.h"
+#include "filemap.h"
 
 enum reaction {
     TELL,  /* a byte in the pipe */
@@ -62,9 +63,13 @@ static void fall(size_t i)
     raise(caught[i].signal);
 }
 
-static void on_signal(int signal)
+static void on_signal(int signal, siginfo_t *info, void *context)
 {
     int saved_errno = errno;
+
+    (void)context;
+    if (signal == SIGBUS && filemap_mend(info))
+        return;
     size_t i = index_of(signal);
     unsigned char byte = (unsigned char)signal;
 
@@ -88,8 +93,8 @@ static void install(size_t i, enum signals_use use)
     /* Text is written with write() alone, which must not go on waiting for its reader; curses
      * would take an interrupted call for an error. */
     struct sigaction action = {
-        .sa_handler = on_signal,
-        .sa_flags = SA_ONSTACK | (use == SIGNALS_SCREEN ? SA_RESTART : 0),
+        .sa_sigaction = on_signal,
+        .sa_flags = SA_SIGINFO | SA_ONSTACK | (use == SIGNALS_SCREEN ? SA_RESTART : 0),
     };
 
     sigfillset(&action.sa_mask);

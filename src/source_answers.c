@@ -9,7 +9,8 @@ static const struct thread_fact *find_thread(const struct process *p, pid_t tid)
     return NULL;
 }
 
-/* Who writes to a pipe or sends much runs and sleeps in turn: it may be in the midst of it again. */
+/* Who writes to a pipe or sends much runs and sleeps in turn: it may be in the midst of it again.
+ */
 #define TRANSFER_PAUSE (60 * NSEC_PER_SEC)
 
 static bool may_be_stopped(const struct process *p, const struct thread_fact *f)
@@ -48,7 +49,6 @@ void answers_ask(struct answers *a, const struct process *p, const struct reques
         .start_ticks = p->fact.start_ticks,
         .process_start = p->fact.start_ticks,
         .execs = p->fact.execs,
-        .abi = p->fact.abi,
         .no_schedstat = p->fact.no_schedstat,
         .addr = r->addr,
     };
@@ -89,10 +89,10 @@ void answers_count(struct answers *a, struct self_fact *self)
 {
     if (!a->inspector)
         return;
-    struct inspector_stats st = inspector_stats(a->inspector);
-    self->stops = st.tracer.stops;
-    self->stop_max = st.tracer.stopped_max;
-    self->stops_harmed = st.tracer.cut_short;
+    struct tracer_stats st = inspector_stops(a->inspector);
+    self->stops = st.stops;
+    self->stop_max = st.stopped_max;
+    self->stops_harmed = st.cut_short;
 }
 
 void answers_release(struct answers *a)

@@ -21,7 +21,8 @@
 #define MAX_BYSTANDERS  64
 #define BYSTANDER_FOR   (10 * NSEC_PER_SEC)
 #define REOPEN_EVERY    NSEC_PER_SEC
-#define FDS_RESERVED    64 /* left for everything but processes and threads' files */
+#define FDS_RESERVED    160 /* left for everything but processes and threads' files: the inspector
+                               keeps one for each of 64 programs */
 
 /* The arrays of a sample. */
 struct output {

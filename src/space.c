@@ -19,7 +19,7 @@
 #define SERVER_LIMIT_MS 300         /* of a file that is a server's */
 #define DEBUG_LIMIT_MS  1000        /* of any other */
 #define COPIED_MAX      (64u << 20) /* bytes of files that cannot be opened, for one process */
-#define MAX_HOLES       8 /* foreign mappings in a row within one module (text moved to huge pages) */
+#define MAX_HOLES       8 /* foreign mappings in a row in one module (text moved to huge pages) */
 
 struct space {
     struct module_set *set;

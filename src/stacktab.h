@@ -43,8 +43,8 @@ struct stacktab {
     nsec_t now;
 };
 
-/* At the end of a sweep, first: somebody keeps a pointer to S (NULL is allowed). Then: stacks to
- * which nobody has kept one for a while go. */
+/* From time to time, first: somebody keeps a pointer to S (NULL is allowed). Then: stacks to which
+ * nobody has kept one for a while go. */
 void stacktab_use(const struct stacktab *t, struct kept_stack *s);
 void stacktab_expire(struct stacktab *t);
 

@@ -20,7 +20,7 @@
 /* A symbol whose name was asked for. */
 struct symbol_name {
     uint32_t id; /* key: struct symbol_found */
-    const char *name, *raw;
+    const char *name;
     UT_hash_handle hh;
 };
 
@@ -117,10 +117,14 @@ static void add_tables(struct symbols *y)
         symtab_of_section(&y->embedded.view, SHT_SYMTAB, &y->tables[TABLE_EMBEDDED]);
 }
 
-/* Finds the lines of the module, in its own file or else the one for debugging. */
+/* Finds the lines of the module, in its own file or else the one for debugging. Nobody looks for a
+ * fault in the C library's, and to unpack its debugging information takes 16 MB and 60 ms. */
 static void add_lines(struct symbols *y)
 {
     const struct elf_view *v = &y->image;
+
+    if (y->m->kind == MODULE_GLIBC || y->m->kind == MODULE_MUSL)
+        return;
 
     y->inlined = inline_info_open(v);
     if (!y->inlined && y->debug.mapped) {
@@ -182,8 +186,7 @@ static const struct symbol_name *name_of(struct symbols *y, const struct symbol_
         return n;
     n = xcalloc(1, sizeof(*n));
     n->id = found->id;
-    n->raw = keep(y, found->name, found->name_len);
-    n->name = readable(y, n->raw);
+    n->name = readable(y, keep(y, found->name, found->name_len));
     HASH_ADD(hh, y->names, id, sizeof(n->id), n);
     return n;
 }
@@ -223,7 +226,7 @@ static void name_generated(struct space *s, uint64_t pc, uint64_t at, struct fra
 
     if (!name)
         return;
-    out->name = out->raw = name;
+    out->name = name;
     out->into = pc - start;
 }
 
@@ -248,7 +251,6 @@ void symbol_function(struct space *s, uint64_t pc, bool exact, struct frame_name
     const struct location *l = locate(complete_symbols(s, mp), at - mp->bias);
     if (l->name) {
         out->name = l->name->name;
-        out->raw = l->name->raw;
         out->into = out->offset - l->start;
     }
     out->exported = l->exported;
@@ -258,7 +260,7 @@ void symbol_function(struct space *s, uint64_t pc, bool exact, struct frame_name
 
 /* Data --------------------------------------------------------------------------------------- */
 
-static char *data_of_module(struct space *s, const struct mapped *mp, uint64_t addr, bool *exact)
+static char *data_of_module(struct space *s, const struct mapped *mp, uint64_t addr)
 {
     struct symbol_found found;
     struct symbols *y = complete_symbols(s, mp);
@@ -267,8 +269,7 @@ static char *data_of_module(struct space *s, const struct mapped *mp, uint64_t a
     if (!y->data_indexed)
         symbol_index_build(&y->data, y->m, y->tables, false);
     y->data_indexed = true;
-    *exact = symbol_index_find(&y->data, vaddr, &found);
-    if (!*exact)
+    if (!symbol_index_find(&y->data, vaddr, &found))
         return xasprintf("%s+0x%" PRIx64, mp->module->name, vaddr);
     const char *name = name_of(y, &found)->name;
     uint64_t into = vaddr - found.start;
@@ -285,14 +286,13 @@ static char *data_of_file(const struct map_entry *e, uint64_t addr)
     return xasprintf("%.*s+0x%" PRIx64, (int)len, e->path, addr - e->start + e->offset);
 }
 
-char *symbol_data(struct space *s, uint64_t addr, bool *exact)
+char *symbol_data(struct space *s, uint64_t addr)
 {
     const struct map_entry *e = space_entry(s, addr);
     const struct mapped *mp = e ? space_find(s, addr) : NULL;
 
-    *exact = false;
     if (mp && mp->module->elf_class)
-        return data_of_module(s, mp, addr, exact);
+        return data_of_module(s, mp, addr);
     if (!e)
         return NULL;
     if (e->path[0] == '/')

@@ -22,13 +22,13 @@
 /* The name of one frame of a stack. */
 struct frame_name {
     const char *name;   /* demangled, without version; NULL unknown */
-    const char *raw;    /* as in the symbol table; NULL unknown */
     uint64_t into;      /* bytes into the function; 0 when NAME is NULL */
     bool exported;      /* the symbol is one of the dynamic ones: API of its library */
     const char *module; /* file name, "[vdso]"; NULL: code that is in no file */
     enum module_kind kind;
     uint64_t offset; /* address in the module's file (as in its symbol table), or PC itself */
-    /* Of the function's own source: where code was inlined, of its call. NULL, 0: not known. */
+    /* Of the function's own source: where code was inlined, of its call. NULL, 0: not known, or not
+     * sought (the C library's). */
     const char *file;
     int line;
 };
@@ -40,9 +40,9 @@ void symbol_function(struct space *s, uint64_t pc, bool exact, struct frame_name
  * The name of the data at ADDR: "name" or "name+0x40" within a data symbol's size,
  * "libfoo.so+0x1234" in a module without such a symbol, "/path+0x40" in another mapped file,
  * "[heap]+0x40", "[stack]+..." of the main thread. NULL for anonymous memory and when
- * nothing is mapped there. The caller frees it. *EXACT: it is a symbol.
+ * nothing is mapped there. The caller frees it.
  */
-char *symbol_data(struct space *s, uint64_t addr, bool *exact);
+char *symbol_data(struct space *s, uint64_t addr);
 
 /* Demangles RAW (Itanium C++, Rust legacy and v0); NULL when it is no mangled name. The caller
  * frees it. */

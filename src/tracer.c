@@ -548,7 +548,7 @@ struct tracer *tracer_new(const struct tracer_limits *limits)
     return t;
 }
 
-/* A worker that hangs in the kernel with the target is left behind, with what it may still touch. */
+/* A worker that hangs in the kernel with the target is left behind, with what it still touches. */
 static void give_up(struct tracer *t, struct attempt *a)
 {
     nsec_t end = clock_mono() + PATIENCE;

@@ -1,6 +1,7 @@
 #include "wording.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "signature.h"
 #include "stacktab.h"
@@ -11,7 +12,9 @@ const char *wording_name(struct arena *a, const struct lock_row *r)
         return arena_strdup(a, r->given);
     /* A library may have several of one sort: where it lies tells them apart. */
     if (r->inside)
-        return r->name ? arena_printf(a, "%s (%s)", r->inside, r->name) : arena_strdup(a, r->inside);
+        return !r->name || strstr(r->inside, r->name) /* which some say already */
+                   ? arena_strdup(a, r->inside)
+                   : arena_printf(a, "%s (%s)", r->inside, r->name);
     if (r->name)
         return arena_strdup(a, r->name);
     return r->key.space == LOCKKEY_SHARED && r->path

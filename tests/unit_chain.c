@@ -291,7 +291,6 @@ static void name_comes(struct world *w, const struct built_process *p, uint64_t 
         .start_ticks = p->fact.start_ticks,
         .execs = p->fact.execs,
         .name = name,
-        .symbol = true,
     };
 }
 

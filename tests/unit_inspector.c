@@ -84,7 +84,6 @@ static struct inspect_job job_of_sleeper(pid_t pid, pid_t tid)
                               .slot = 7,
                               .start_ticks = start_ticks(pid, tid),
                               .process_start = start_ticks(pid, pid),
-                              .abi = ABI_NATIVE,
                               .blocked = true};
     char path[64], text[256];
     struct procfs_syscall call = {0};
@@ -153,8 +152,7 @@ static void test_sleeping_thread(void **state)
     assert_int_equal(i->stack.taken, STACK_MOVED);
     assert_int_equal(i->stack.nframes, 0);
     inspection_free(i);
-    assert_int_equal(inspector_stats(in).tracer.stops, 0);
-    assert_int_equal(inspector_stats(in).stacks, 1);
+    assert_int_equal(inspector_stops(in).stops, 0);
     assert_true(inspector_free(in));
     child_kill(pid);
     room_free(r);
@@ -185,7 +183,7 @@ static void test_running_thread(void **state)
     assert_int_equal(i->stack.taken, STACK_STOPPED);
     assert_true(has_function(&i->stack, "spin"));
     inspection_free(i);
-    assert_int_equal(inspector_stats(in).tracer.stops, 1);
+    assert_int_equal(inspector_stops(in).stops, 1);
     assert_true(inspector_free(in));
     int before = atomic_load(&r->word);
     nsec_t end = clock_mono() + PATIENCE;
@@ -213,7 +211,6 @@ static void test_name(void **state)
 
     struct inspection *i = answer(in, &job);
     assert_int_equal(i->kind, INSPECT_NAME);
-    assert_true(i->name.symbol);
     assert_string_equal(i->name.name, "some_data+0x10");
     inspection_free(i);
     assert_true(inspector_free(in));

@@ -253,7 +253,7 @@ static void test_names(void **state)
     assert_int_equal(count_asked(w, REQUEST_NAME, 0), 1);
     assert_int_equal(count_asked(w, REQUEST_NAME, 0), 0);
     w->names[w->nnames++] = (struct name_fact){
-        .pid = PID, .start_ticks = 777, .addr = ADDR, .name = "buf_pool+0x40", .symbol = true};
+        .pid = PID, .start_ticks = 777, .addr = ADDR, .name = "buf_pool+0x40"};
     sweep(w, TICK);
     struct snapshot *s = snapshot_now(w);
     assert_string_equal(only_lock(s)->name, "buf_pool+0x40");

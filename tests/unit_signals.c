@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "../src/err.h"
+#include "../src/filemap.h"
 #include "../src/signals.h"
 #include "source_child.h"
 
@@ -147,12 +148,40 @@ static void test_close(void **state UNUSED)
     assert_done(close_puts_back);
 }
 
+/* A mapped file that shrinks is no fault of the program's, whichever handler came first. */
+static int survives_short_file(void)
+{
+    signal(SIGBUS, SIG_DFL); /* the test runner's would go on with the other tests */
+    for (int screen_first = 0; screen_first < 2; screen_first++) {
+        FILE *f = tmpfile();
+        if (!f || ftruncate(fileno(f), 8192) != 0)
+            return 1;
+        if (screen_first)
+            signals_open(SIGNALS_SCREEN);
+        const volatile uint8_t *image = filemap_new(fileno(f), 8192);
+        if (!screen_first)
+            signals_open(SIGNALS_SCREEN);
+        if (!image || ftruncate(fileno(f), 0) != 0 || image[4096] != 0)
+            return 2;
+        filemap_free((const uint8_t *)image, 8192);
+        signals_close();
+        fclose(f);
+    }
+    return DONE;
+}
+
+static void test_short_file(void **state UNUSED)
+{
+    assert_done(survives_short_file);
+}
+
 /* What the parent had ignored ---------------------------------------------------------------- */
 
 static int stay_ignored(void)
 {
     static const int signals[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGTSTP,
-                                  SIGALRM, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF, SIGIO, SIGPWR, SIGUSR1, SIGUSR2, SIGCONT};
+                                  SIGALRM, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF, SIGIO,
+                                  SIGPWR,  SIGUSR1, SIGUSR2, SIGCONT};
 
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         signal(signals[i], SIG_IGN);
@@ -322,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_second_end_is_obeyed),
         cmocka_unit_test(test_close),
+        cmocka_unit_test(test_short_file),
         cmocka_unit_test(test_ignored),
         cmocka_unit_test(test_falls),
         cmocka_unit_test(test_write_is_interrupted),
