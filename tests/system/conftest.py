@@ -217,11 +217,15 @@ def compile_fixture(tmp_path_factory):
 class Observation:
     """A situation under lock-top, begun early and looked at when its turn comes.
 
-    make() starts the workload; AFTER, with the workload, is done when the situation stands."""
+    make() starts the workload; AFTER, with the workload, is done when the situation stands.
+    lock-top ends by itself after what OPTIONS say, or it is ended at the first snapshot, the
+    FEWEST-th at least, of which SETTLED is true."""
 
-    def __init__(self, make, *options, after=None):
+    def __init__(self, make, *options, after=None, settled=None, fewest=1):
         self.options = options
         self.after = after
+        self.settled = settled
+        self.fewest = fewest
         self.load = self.watcher = self.outcome = None
         try:
             self.load = make()
@@ -244,9 +248,16 @@ class Observation:
         if self.outcome or not self.watcher:
             return
         try:
-            self.watcher.rest(timeout)
+            if self.settled:
+                self.watcher.until(self.is_settled, "all that was waited for", timeout)
+                self.watcher.interrupt()
+            else:
+                self.watcher.rest(timeout)
         except BaseException as outcome:
             self.outcome = outcome
+
+    def is_settled(self, snapshot):
+        return len(self.watcher.snapshots) >= self.fewest and self.settled(snapshot)
 
     def close(self):
         if self.watcher:
