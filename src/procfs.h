@@ -89,6 +89,7 @@ struct procfs_stat {
     unsigned long flags; /* PF_... of the kernel */
     uint64_t minflt, majflt;
     uint64_t utime_ticks, stime_ticks; /* units of 1/sysconf(_SC_CLK_TCK) s */
+    long num_threads;     /* of its process */
     uint64_t start_ticks; /* since boot; with the TID it names a thread for ever */
     long rss_pages;
     uint64_t start_stack; /* 0 when not permitted; another one after exec where addresses are

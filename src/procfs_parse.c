@@ -121,6 +121,7 @@ enum stat_field {
     STAT_MAJFLT = 12,
     STAT_UTIME = 14,
     STAT_STIME = 15,
+    STAT_THREADS = 20,
     STAT_START = 22,
     STAT_RSS = 24,
     STAT_STARTSTACK = 28,
@@ -162,6 +163,7 @@ bool procfs_parse_stat(const char *text, size_t len, struct procfs_stat *out)
     out->majflt = f[STAT_MAJFLT];
     out->utime_ticks = f[STAT_UTIME];
     out->stime_ticks = f[STAT_STIME];
+    out->num_threads = (long)f[STAT_THREADS];
     out->start_ticks = f[STAT_START];
     out->rss_pages = (long)f[STAT_RSS];
     /* 0 where the kernel does not permit the address to be seen. */
