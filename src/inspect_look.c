@@ -10,6 +10,7 @@
 
 #include "freshness.h"
 #include "hash.h"
+#include "inspect_files.h"
 #include "procfs.h"
 
 #define MAX_PROGRAMS  64
@@ -430,8 +431,11 @@ static void take_name(struct looker *l, struct program *p, const struct inspect_
 
 struct inspection *looker_answer(struct looker *l, const struct inspect_job *job)
 {
+    if (job->kind == INSPECT_FILES)
+        return inspect_files(l->rootfd, job);
+    if (job->kind == INSPECT_SOCKET)
+        return inspect_socket(l->rootfd, job);
     struct program *p = program_of(l, job);
-
     if (!p)
         return NULL;
     struct inspection *i = xcalloc(1, sizeof(*i));

@@ -39,7 +39,22 @@ void inspection_free(struct inspection *i)
     if (!i)
         return;
     arena_release(&i->arena);
+    filescan_release(&i->files);
     free(i);
+}
+
+struct scan_wish *inspect_wish(const struct scan_wish *wish)
+{
+    size_t files = wish->nfiles * sizeof(*wish->files), pids = wish->npids * sizeof(*wish->pids);
+    struct scan_wish *copy = xcalloc(1, sizeof(*copy) + files + pids);
+    char *room = (char *)(copy + 1);
+
+    *copy = *wish;
+    if (files)
+        copy->files = memcpy(room, wish->files, files);
+    if (pids)
+        copy->pids = memcpy(room + files, wish->pids, pids);
+    return copy;
 }
 
 /* The thread -------------------------------------------------------------------------- */
@@ -124,6 +139,7 @@ static void work(struct inspector *in)
     while (next_job(in, when, &job)) {
         pthread_mutex_unlock(&in->mutex);
         struct inspection *i = looker_answer(in->looker, &job);
+        free(job.wish);
         /* What is needed once is not delayed: without it nothing has a name. */
         nsec_t now_used = clock_thread_cpu() - looker_learnt(in->looker);
         pthread_mutex_lock(&in->mutex);
@@ -149,6 +165,17 @@ static void *inspecting_thread(void *arg)
 
 /* Its users --------------------------------------------------------------------------- */
 
+/* Who holds a lock comes before what it does: stacks, of which there may be many, wait for it. */
+static void put_job(struct inspector *in, const struct inspect_job *job)
+{
+    size_t at = (in->first + in->njobs) % MAX_QUEUED;
+
+    if (job->kind == INSPECT_FILES)
+        at = in->first = (in->first + MAX_QUEUED - 1) % MAX_QUEUED;
+    in->jobs[at] = *job;
+    in->njobs++;
+}
+
 bool inspector_ask(struct inspector *in, const struct inspect_job *job)
 {
     bool room;
@@ -156,7 +183,7 @@ bool inspector_ask(struct inspector *in, const struct inspect_job *job)
     pthread_mutex_lock(&in->mutex);
     room = in->njobs < MAX_QUEUED && in->nready < MAX_UNTAKEN;
     if (room) {
-        in->jobs[(in->first + in->njobs++) % MAX_QUEUED] = *job;
+        put_job(in, job);
         pthread_cond_signal(&in->wake);
     }
     pthread_mutex_unlock(&in->mutex);
@@ -210,6 +237,8 @@ static void release(struct inspector *in)
     for (size_t i = 0; i < in->nready; i++)
         inspection_free(in->ready[i]);
     free(in->ready);
+    for (size_t i = 0; i < in->njobs; i++)
+        free(in->jobs[(in->first + i) % MAX_QUEUED].wish);
     if (in->looker)
         looker_free(in->looker);
     pthread_cond_destroy(&in->wake);

@@ -15,6 +15,8 @@
 #include <sys/types.h>
 
 #include "clock.h"
+#include "filefacts.h"
+#include "filescan.h"
 #include "remote.h"
 #include "stack.h"
 #include "symbol.h"
@@ -70,7 +72,12 @@ struct name_fact {
     const char *name; /* NULL: it has none */
 };
 
-enum inspect_kind { INSPECT_STACK, INSPECT_NAME };
+enum inspect_kind {
+    INSPECT_STACK,
+    INSPECT_NAME,
+    INSPECT_FILES,  /* who holds locks on files: of no process */
+    INSPECT_SOCKET, /* what the socket ADDR (its inode) of PID is connected to */
+};
 
 struct inspect_job {
     enum inspect_kind kind;
@@ -86,14 +93,20 @@ struct inspect_job {
     uint64_t word;       /* futex word it sleeps on, and its call: handed back */
     long nr;
     struct owner_check check;
-    uint64_t addr;       /* INSPECT_NAME */
+    uint64_t addr;       /* INSPECT_NAME, INSPECT_SOCKET */
+    struct scan_wish *wish; /* INSPECT_FILES: of inspect_wish(); the inspector's once queued */
 };
+
+/* A copy of WISH, arrays included, for free(). */
+struct scan_wish *inspect_wish(const struct scan_wish *wish);
 
 /* One answer. */
 struct inspection {
     enum inspect_kind kind;
     struct stack_fact stack;
     struct name_fact name;
+    struct socket_fact socket;
+    struct scan_result files; /* released with it */
     struct arena arena; /* holds what the fact points to */
 };
 void inspection_free(struct inspection *i);

@@ -56,6 +56,7 @@ static int run(const struct options *opt, const struct choices *choices, bool sc
         .budget_pct = opt->budget_pct,
         .stacks = opt->stacks,
         .may_stop = opt->may_stop,
+        .events = opt->events,
         .names = choices->names,
         .signatures = choices->signatures,
     };

@@ -32,7 +32,7 @@
 struct monitor {
     pthread_t thread;
     struct monitor_config cfg;
-    struct inspector *inspector; /* NULL: no stacks */
+    struct inspector *inspector;
     struct source *source; /* this and the model: the sampling thread's alone */
     struct model *model;
     _Atomic(struct snapshot *) ready; /* the newest one that nobody has taken */
@@ -167,8 +167,8 @@ static int start_inspector(struct monitor *m)
     };
     int err = 0;
 
-    if (m->cfg.stacks != STACKS_OFF)
-        m->inspector = inspector_new(&cfg, &err);
+    /* Without stacks too: it also searches for who holds locks on files. */
+    m->inspector = inspector_new(&cfg, &err);
     return err;
 }
 
@@ -193,6 +193,7 @@ static bool prepare(struct monitor *m, struct target *target, char *err, size_t 
         .target = target,
         .read_memory = remote_read,
         .inspector = m->inspector,
+        .events = m->cfg.events,
     };
     int rc = 0;
 

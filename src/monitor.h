@@ -24,6 +24,7 @@ struct monitor_config {
     double budget_pct;  /* own CPU at most */
     enum stacks_mode stacks;
     bool may_stop;          /* --stop needed */
+    bool events;            /* --events */
     const struct name_rules *names;      /* borrowed, as TARGET is; NULL: none */
     const struct signatures *signatures; /* borrowed, as TARGET is; NULL: those built in */
 };

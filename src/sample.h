@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "clock.h"
+#include "filefacts.h"
 #include "inspector.h"
 #include "syscalls.h"
 
@@ -55,6 +56,17 @@ struct futex_wait {
     uint32_t words;            /* futex_waitv: how many words it waits on (ADDR is the first) */
 };
 
+/* What a thread hands to the kernel when it sleeps in semop or semtimedop. */
+struct sem_wait {
+    int id;         /* of the set; -1: no such wait */
+    uint16_t num;   /* of its first operation that takes or waits for zero; where none does, of
+                       its first */
+    int16_t op;     /* below 0: takes so many; 0: waits until it is 0; above: gives */
+    bool undo;      /* SEM_UNDO */
+    uint32_t nops;  /* 0: they could not be read */
+    bool timed;
+};
+
 struct thread_fact {
     pid_t tid;            /* as seen from here */
     pid_t ns_tid;         /* as the target itself sees it: what lock words hold */
@@ -66,7 +78,8 @@ struct thread_fact {
                     was last seen blocked, so it is still in that very call */
     nsec_t since; /* first sweep that saw it blocked with this run count; 0 when active */
     uint64_t run_ns, runq_ns, runs; /* schedstat; all 0 where the kernel does not count */
-    enum call call; /* a restarted call stands as what it was (futex, poll, nanosleep) where known */
+    enum call call; /* a restarted call stands as what it was (futex, poll, nanosleep) where
+                       known */
     long nr;
     uint64_t arg[6];
     uint64_t sp, pc;
@@ -77,6 +90,12 @@ struct thread_fact {
                      stays valid). Such a word stands here when somebody comes to it, once more in
                      the next sweep (whom it names may be listed only then), and when it has been
                      found in the map after all */
+    struct file_lock wants; /* blocked in flock, or in fcntl for a lock; else of FILELOCK_NONE */
+    struct sem_wait sem;
+    const char *wchan; /* kernel function in which it sleeps, where that tells more than the call:
+                          in the state D, outside a call, or in a call on a file; NULL: not asked,
+                          or not permitted */
+    bool uninterruptible; /* WCHAN is given: whether its state is D */
     int fd;            /* argument 0 when that is a descriptor, or -1 */
     enum fd_kind fd_kind;
     const char *fd_path; /* target of the link, or NULL */
@@ -91,11 +110,6 @@ static inline bool thread_is_asleep(const struct thread_fact *f)
 /* Which C library the process runs. */
 enum libc_kind { LIBC_UNKNOWN, LIBC_GLIBC, LIBC_MUSL };
 
-/* A file that is mapped shared. */
-struct file_id {
-    uint64_t dev, inode;
-};
-
 struct process_fact {
     pid_t pid;
     uint64_t start_ticks;
@@ -108,6 +122,10 @@ struct process_fact {
     bool outsider;     /* not watched: here only because it holds a lock that is waited for;
                           THREADS then lists just the threads asked for */
     bool ended;        /* gone: this is its last appearance, without threads */
+    bool frozen;       /* its cgroup is frozen: its threads do not run, whatever they sleep in */
+    bool resting;      /* it was not looked at in this sweep (nothing in it waits, and there are
+                          many processes): its threads stand as they were seen last */
+    int nthreads_all;  /* of an outsider: how many threads it has; else NTHREADS */
     bool no_schedstat; /* the kernel does not count its threads' run times: every look is FRESH */
     bool no_memory;    /* its memory may not be read: kinds and holders are unknown */
     int refused_errno; /* 0: its threads may be looked at; else the errno with which the kernel
@@ -194,6 +212,11 @@ struct self_fact {
     uint64_t stops_harmed; /* stops that ended a transfer of the target early */
     uint32_t unprobed;   /* words of now that may be locks and are not probed, as there are too
                             many: of these no utilisation is known, and no EARLY */
+    uint64_t malformed;  /* lines of /proc/locks that could not be understood */
+    bool may_come;       /* the target goes on though it has no process now */
+    uint32_t denied;     /* processes of the target that may not be looked at (of other users) */
+    bool attempts_counted; /* tracepoints count attempts at file locks */
+    const char *attempts_why; /* they were asked for and cannot: why (static); NULL */
     int denied_errno;    /* errno of a read that the last sweep was refused, 0: none */
     bool budget_limited; /* the rates are lowered to keep the budget */
     bool fds_short;      /* too few descriptors: files are opened anew for each read */
@@ -205,6 +228,16 @@ struct self_fact {
 enum sample_kind {
     SAMPLE_SWEEP, /* all threads and the words they wait on */
     SAMPLE_PROBE, /* words only, and of these only EARLY; processes stand without their threads */
+    SAMPLE_RELOOK, /* RAN only: a second look at threads that the last sweep saw waiting */
+};
+
+/* A second look at one thread, a short time after a sweep. */
+struct ran_fact {
+    uint32_t slot;
+    uint64_t start_ticks; /* of the thread */
+    bool left;            /* it is not in the call any more in which the sweep saw it asleep. Who
+                             was woken, found the lock taken by another and sleeps on has not left
+                             it */
 };
 
 /* What a TID that a lock word names, and that is no thread of the process, belongs to. */
@@ -232,6 +265,24 @@ struct sample {
     size_t nnames;
     const struct owner_fact *owners;
     size_t nowners;
+    /* Locks on files; sweeps only. */
+    const struct file_fact *files;
+    size_t nfiles;
+    const struct file_holder *file_holders; /* of FILES */
+    size_t nfile_holders;
+    const struct file_waiter *file_waiters; /* of FILES, as /proc/locks said last */
+    size_t nfile_waiters;
+    nsec_t file_waiters_at; /* when that was; 0: never */
+    const struct sem_fact *sems;
+    size_t nsems;
+    const struct socket_fact *sockets; /* answers */
+    size_t nsockets;
+    const struct attempt_fact *attempts;
+    size_t nattempts;
+    /* SAMPLE_RELOOK */
+    const struct ran_fact *ran;
+    size_t nran;
+    nsec_t swept; /* MONO of the sweep to which it belongs */
     struct self_fact self;
 };
 
@@ -242,6 +293,10 @@ enum request_kind {
                        at each sweep while it is of interest */
     REQUEST_STACK,  /* the stack of thread TID of process PID; a stack_fact answers */
     REQUEST_NAME,   /* the name of ADDR in process PID; a name_fact answers */
+    REQUEST_SOCKET, /* what the socket ADDR (its inode) of process PID is connected to; a
+                       socket_fact answers */
+    REQUEST_RELOOK, /* after coming sweeps, look again after DELAY at the threads that wait for a
+                       lock and have not run since; holds for a second */
     REQUEST_OWNER,  /* what TID, named by a lock in the private memory of PID, belongs to; an
                        owner_fact answers */
 };
@@ -250,6 +305,7 @@ struct request {
     pid_t pid, tid;
     struct file_id file;
     uint64_t addr;
+    nsec_t delay;  /* REQUEST_RELOOK */
     bool may_stop; /* REQUEST_STACK: it may be stopped if it runs */
     struct owner_check check; /* REQUEST_STACK: whether it holds a lock at that moment */
 };

@@ -66,6 +66,8 @@ struct schedule {
     uint64_t late;
     bool borrowed; /* the first sweep has been paid for by a loan */
     bool words;    /* the last sweep found words to probe */
+    nsec_t tick_cost; /* CPU of the last */
+    nsec_t relook; /* when those who wait are looked at again; 0: not */
 };
 
 static void settle(struct schedule *s, nsec_t now)
@@ -123,19 +125,31 @@ static bool wait_until(nsec_t when, int stop_fd)
     }
 }
 
+/* What comes out in time is worth more than one more look, as long as that leaves some: a snapshot
+ * and what is made of it (about as much again) may take half of what is given out. */
+static nsec_t patience(const struct schedule *s)
+{
+    double half = s->budget.share * (double)s->cfg->delay / 2;
+
+    return 2 * (double)s->tick_cost <= half ? MIN(s->cfg->delay / 10, TICK_PATIENCE)
+                                            : TICK_PATIENCE;
+}
+
 /* A tick costs too (a snapshot of a thousand locks is not cheap): in debt it is put off, but not
  * for long, for somebody waits for it. */
 static nsec_t tick_due(const struct schedule *s)
 {
     nsec_t wait = budget_wait(&s->budget);
 
-    return wait == 0 ? s->tick : MIN(MAX(s->tick, s->budget.at + wait), s->tick + TICK_PATIENCE);
+    return wait == 0 ? s->tick : MIN(MAX(s->tick, s->budget.at + wait), s->tick + patience(s));
 }
 
 static nsec_t next_event(const struct schedule *s)
 {
     nsec_t t = MIN(tick_due(s), s->sweep);
 
+    if (s->relook)
+        t = MIN(t, s->relook);
     return s->words && s->probe < t ? s->probe : t;
 }
 
@@ -143,6 +157,25 @@ static void put_rates(const struct schedule *s, struct sample *sample)
 {
     sample->self.late = s->late;
     sample->self.budget_limited = s->limited;
+}
+
+/* A short time after the sweep, if there is nothing to be paid for. */
+static void plan_relook(struct source *source, struct schedule *s, nsec_t swept)
+{
+    nsec_t delay = source->ops->relook_delay ? source->ops->relook_delay(source) : 0;
+
+    s->relook = delay > 0 && budget_wait(&s->budget) == 0 ? swept + delay : 0;
+}
+
+static void do_relook(struct source *source, struct schedule *s, const struct sampler_sink *sink)
+{
+    struct sample sample;
+
+    s->relook = 0;
+    source->ops->relook(source, &sample);
+    put_rates(s, &sample);
+    sink->sample(sink->arg, &sample);
+    settle(s, clock_mono());
 }
 
 static size_t do_sweep(struct source *source, struct schedule *s, const struct sampler_sink *sink)
@@ -155,6 +188,7 @@ static size_t do_sweep(struct source *source, struct schedule *s, const struct s
     put_rates(s, &sample);
     sink->sample(sink->arg, &sample);
     s->words = source->ops->wants_probe(source);
+    plan_relook(source, s, clock_mono());
     now = clock_mono();
     nsec_t due = after(s, s->sweep, s->sweep_every, now);
     settle(s, now);
@@ -202,7 +236,9 @@ void sampler_run(struct source *source, const struct sampler_config *cfg,
     init(&s, cfg, clock_mono());
     while (!wait_until(next_event(&s), stop_fd)) {
         nsec_t now = clock_mono();
-        if (now >= s.sweep) {
+        if (s.relook && now >= s.relook && now < s.sweep) {
+            do_relook(source, &s, sink);
+        } else if (now >= s.sweep) {
             if (do_sweep(source, &s, sink) == 0) {
                 sink->tick(sink->arg);
                 return;
@@ -212,7 +248,9 @@ void sampler_run(struct source *source, const struct sampler_config *cfg,
         }
         now = clock_mono();
         if (now >= tick_due(&s)) {
+            nsec_t before = clock_thread_cpu();
             sink->tick(sink->arg);
+            s.tick_cost = clock_thread_cpu() - before;
             settle(&s, clock_mono());
             s.tick += cfg->delay;
             if (s.tick < now)

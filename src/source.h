@@ -17,6 +17,10 @@ struct source_ops {
     bool (*wants_probe)(const struct source *s);
     /* Reads again just the lock words of interest; cheap. */
     void (*probe)(struct source *s, struct sample *out);
+    /* How long after the last sweep to look again at those who wait; 0: not at all. NULL: never. */
+    nsec_t (*relook_delay)(const struct source *s);
+    /* Looks at them again: a sample of kind SAMPLE_RELOOK. */
+    void (*relook)(struct source *s, struct sample *out);
     /* Takes a wish of the model; served by the next sweep, if at all. */
     void (*request)(struct source *s, const struct request *r);
     void (*free)(struct source *s);

@@ -43,7 +43,9 @@ static bool stack_job(const struct process *p, const struct request *r, struct i
 void answers_ask(struct answers *a, const struct process *p, const struct request *r)
 {
     struct inspect_job job = {
-        .kind = r->kind == REQUEST_STACK ? INSPECT_STACK : INSPECT_NAME,
+        .kind = r->kind == REQUEST_STACK    ? INSPECT_STACK
+                : r->kind == REQUEST_SOCKET ? INSPECT_SOCKET
+                                            : INSPECT_NAME,
         .pid = p->fact.pid,
         .tid = p->words.tid,
         .start_ticks = p->fact.start_ticks,
@@ -65,7 +67,8 @@ static void drop_taken(struct answers *a)
 {
     for (size_t i = 0; i < a->n; i++)
         inspection_free(a->taken[i]);
-    a->n = a->nstacks = a->nnames = 0;
+    a->n = a->nstacks = a->nnames = a->nsockets = 0;
+    a->scan = NULL;
 }
 
 void answers_collect(struct answers *a, struct sample *s)
@@ -74,11 +77,23 @@ void answers_collect(struct answers *a, struct sample *s)
     if (a->inspector)
         a->n = inspector_take(a->inspector, a->taken, ANSWERS_PER_SWEEP);
     for (size_t i = 0; i < a->n; i++) {
-        if (a->taken[i]->kind == INSPECT_STACK)
+        switch (a->taken[i]->kind) {
+        case INSPECT_STACK:
             a->stacks[a->nstacks++] = a->taken[i]->stack;
-        else
+            break;
+        case INSPECT_NAME:
             a->names[a->nnames++] = a->taken[i]->name;
+            break;
+        case INSPECT_SOCKET:
+            a->sockets[a->nsockets++] = a->taken[i]->socket;
+            break;
+        case INSPECT_FILES:
+            a->scan = &a->taken[i]->files;
+            break;
+        }
     }
+    s->sockets = a->sockets;
+    s->nsockets = a->nsockets;
     s->stacks = a->stacks;
     s->nstacks = a->nstacks;
     s->names = a->names;

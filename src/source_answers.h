@@ -17,7 +17,9 @@ struct answers {
     size_t n;
     struct stack_fact stacks[ANSWERS_PER_SWEEP];
     struct name_fact names[ANSWERS_PER_SWEEP];
-    size_t nstacks, nnames;
+    struct socket_fact sockets[ANSWERS_PER_SWEEP];
+    struct scan_result *scan; /* the last search for locks on files that came with these; NULL */
+    size_t nstacks, nnames, nsockets;
 };
 
 /* Hands a request for a stack or a name in process P on to the inspector. */

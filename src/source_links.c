@@ -95,7 +95,7 @@ void links_read_first(struct threads *t, size_t i, const struct look *l)
 
     if (!lacks_link(f, &t->files[i], l))
         return;
-    if (syscalls_wait(f->call) == WAIT_FD)
+    if (syscalls_wait(f->call) == WAIT_FD || f->wants.kind != FILELOCK_NONE)
         read_link(f, &t->files[i], l);
     else
         t->unlinked = true;

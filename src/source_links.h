@@ -14,7 +14,8 @@ void links_take(struct thread_fact *f, struct thread_files *k, const struct look
 /* It waits for no descriptor. */
 void links_none(struct thread_fact *f);
 
-/* Reads the link of thread I where its state depends on what the descriptor is. */
+/* Reads the link of thread I where its state depends on what the descriptor is, and where a lock is
+ * named by it. */
 void links_read_first(struct threads *t, size_t i, const struct look *l);
 
 /* When all threads of all processes have been looked at: reads the other links, which are for

@@ -10,16 +10,24 @@
 #include "caps.h"
 #include "procfs.h"
 #include "source_answers.h"
+#include "source_bystanders.h"
+#include "source_events.h"
+#include "source_files.h"
 #include "source_owners.h"
 #include "source_process.h"
+#include "source_relook.h"
+#include "source_sems.h"
 #include "xalloc.h"
 
 #define WORDS_KEPT      (60 * NSEC_PER_SEC) /* after their last waiter */
 #define RSS_READ_EVERY  NSEC_PER_SEC
 #define LINKS_PER_SWEEP 128
+#define WCHANS_PER_SWEEP 16
 #define MAX_REQUESTS    128
-#define MAX_BYSTANDERS  64
-#define BYSTANDER_FOR   (10 * NSEC_PER_SEC)
+#define FEW_PROCESSES   8   /* up to so many are all looked at in each sweep */
+#define NAMES_PER_SECOND 32
+#define OUTSIDER_THREADS 16 /* of a process that is not watched: all up to so many, else the 1st */
+#define FILE_OUTSIDERS_MAX 32 /* processes that are followed as they hold locks on files */
 #define REOPEN_EVERY    NSEC_PER_SEC
 #define FDS_RESERVED    160 /* left for everything but processes and threads' files: the inspector
                                keeps one for each of 64 programs */
@@ -29,15 +37,6 @@ struct output {
     struct process_fact *procs;
     struct word_fact *words;
     size_t procs_cap, words_cap;
-};
-
-/* A thread whose process does not map the file that it was asked for: it bears the TID of a former
- * owner. Not asked again for a while. */
-struct bystander {
-    pid_t tid;
-    uint64_t start_ticks;
-    struct file_id file;
-    nsec_t until;
 };
 
 struct source_proc {
@@ -53,10 +52,13 @@ struct source_proc {
     nsec_t self_at;
     struct request requests[MAX_REQUESTS]; /* to be served by the next sweep */
     size_t nrequests;
-    struct bystander bystanders[MAX_BYSTANDERS];
-    size_t next_bystander; /* its place is taken next */
+    struct bystanders bystanders;
     struct answers answers;
     struct owners owners;
+    struct files files;
+    struct sems sems;
+    struct events events;
+    struct relook relook;
     struct output out[2]; /* by sample kind: a probe leaves the last sweep's arrays alone */
 };
 
@@ -105,8 +107,11 @@ static void follow_target(struct source_proc *s, nsec_t now)
     const pid_t *pids = s->cfg.pids;
     size_t n = s->cfg.npids;
 
-    if (s->cfg.target)
+    if (s->cfg.target) {
         n = target_list(s->cfg.target, now, &pids);
+        s->common.self.denied = (uint32_t)target_denied(s->cfg.target);
+        s->common.self.may_come = target_may_come(s->cfg.target);
+    }
     if (is_followed(s, now, pids, n))
         return;
     remember_followed(s, pids, n);
@@ -159,41 +164,9 @@ static struct process *process_of_thread(struct source_proc *s, pid_t tid)
     return p ? p : process_add(s, st.tgid, true);
 }
 
-/* 0 when it is gone. */
-static uint64_t start_of_thread(const struct source_proc *s, pid_t tid)
-{
-    char path[32];
-    struct procfs_stat st;
-
-    snprintf(path, sizeof(path), "%d/stat", tid);
-    return procfs_read_stat(s->rootfd, path, &st) == 0 ? st.start_ticks : 0;
-}
-
-static bool is_bystander(const struct source_proc *s, const struct request *r, nsec_t now)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(s->bystanders); i++) {
-        const struct bystander *b = &s->bystanders[i];
-        if (b->tid == r->tid && b->file.inode == r->file.inode && b->file.dev == r->file.dev &&
-            now < b->until)
-            return start_of_thread(s, r->tid) == b->start_ticks;
-    }
-    return false;
-}
-
-static void remember_bystander(struct source_proc *s, const struct request *r, nsec_t now)
-{
-    s->bystanders[s->next_bystander] = (struct bystander){
-        .tid = r->tid,
-        .start_ticks = start_of_thread(s, r->tid),
-        .file = r->file,
-        .until = now + BYSTANDER_FOR,
-    };
-    s->next_bystander = (s->next_bystander + 1) % ARRAY_SIZE(s->bystanders);
-}
-
 static void serve_holder(struct source_proc *s, const struct request *r, nsec_t now)
 {
-    if (is_bystander(s, r, now))
+    if (bystanders_has(&s->bystanders, r->tid, r->file, now))
         return;
     struct process *p = process_of_thread(s, r->tid);
     if (!p || p->fact.ended)
@@ -204,10 +177,45 @@ static void serve_holder(struct source_proc *s, const struct request *r, nsec_t 
         return;
     }
     if (p->words.maps_at == now) /* what was read before may have changed since */
-        remember_bystander(s, r, now);
+        bystanders_add(&s->bystanders, r->tid, r->file, now);
     if (p->outsider && !p->wanted_at) { /* opened just now, and last */
         process_free(p, &s->common);
         s->n--;
+    }
+}
+
+/* Who holds a lock on a file, or may have taken a semaphore, is looked at though nobody watches it:
+ * all its threads where these are at most MAX, as any of them may be the one that matters. False
+ * when it is watched, or gone. */
+static bool follow_holder(struct source_proc *s, pid_t pid, size_t max, nsec_t now)
+{
+    struct process *p = process_find(s, pid);
+    bool known = p;
+
+    if (!p)
+        p = process_add(s, pid, true);
+    if (!p || !p->outsider || p->fact.ended)
+        return false;
+    process_keep(p, now);
+    if (!known || now - p->listed_at >= NSEC_PER_SEC)
+        process_want_threads(p, &s->common, max, now);
+    return true;
+}
+
+/* Those that are watched need not be asked for, and are not counted. */
+static void follow_holders(struct source_proc *s, nsec_t now)
+{
+    size_t i = 0, outsiders = 0;
+    pid_t pid, last = 0;
+
+    while (outsiders < FILE_OUTSIDERS_MAX && (pid = files_next_holder(&s->files, &i)) != 0) {
+        if (pid != last)
+            outsiders += follow_holder(s, pid, OUTSIDER_THREADS, now);
+        last = pid;
+    }
+    for (i = 0; i < s->sems.n; i++) {
+        if (s->sems.facts[i].last_pid > 0)
+            follow_holder(s, s->sems.facts[i].last_pid, 1, now);
     }
 }
 
@@ -310,6 +318,22 @@ static void read_self(struct source_proc *s, nsec_t now)
         s->common.self.rss_kb = resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
+/* What is waited for outside the memory of processes. */
+static void put_kernel_facts(struct source_proc *s, struct sample *sample, nsec_t now)
+{
+    answers_collect(&s->answers, sample);
+    if (s->answers.scan)
+        files_take(&s->files, s->answers.scan, now);
+    files_look(&s->files, s->procs, s->n, now);
+    files_put(&s->files, sample);
+    s->common.self.malformed = sample->self.malformed;
+    events_look(&s->events, sample, now, &s->common.self);
+    sample->self = s->common.self; /* probes tell it too */
+    sems_look(&s->sems, s->procs, s->n, s->rootfd, now);
+    sems_put(&s->sems, sample);
+    relook_sweep(&s->relook, s->procs, s->n, now);
+}
+
 static void emit(struct source_proc *s, struct sample *sample, enum sample_kind kind, nsec_t now)
 {
     struct output *out = &s->out[kind];
@@ -337,7 +361,7 @@ static void emit(struct source_proc *s, struct sample *sample, enum sample_kind 
     };
     if (kind != SAMPLE_SWEEP)
         return;
-    answers_collect(&s->answers, sample);
+    put_kernel_facts(s, sample, now);
     sample->owners = owners_serve(&s->owners, s->rootfd, &sample->nowners);
 }
 
@@ -362,6 +386,7 @@ static bool proc_wants_probe(const struct source *base)
 static void begin_self(struct commons *c)
 {
     c->links_left = LINKS_PER_SWEEP;
+    c->wchans_left = WCHANS_PER_SWEEP;
     c->self.sweeps++;
     c->self.unprobed = 0;
     c->self.denied_errno = 0;
@@ -380,6 +405,7 @@ static void prepare_sweep(struct source_proc *s)
     drop_ended(s);
     follow_target(s, now);
     serve_requests(s, now);
+    follow_holders(s, now);
 }
 
 /* All have ended. Where others may join by name, one that began since the last look (a service
@@ -399,6 +425,14 @@ static size_t look_for_successors(struct source_proc *s, nsec_t now)
     return alive;
 }
 
+/* With many processes, those in which nobody waits are looked at about once a second. */
+static void let_rest(struct source_proc *s, nsec_t now)
+{
+    s->common.names_each = MAX(NAMES_PER_SECOND / (int)MAX(s->n, 1), 1);
+    for (size_t i = 0; i < s->n; i++)
+        s->procs[i]->fact.resting = s->n > FEW_PROCESSES && process_rests(s->procs[i], now);
+}
+
 static size_t proc_sweep(struct source *base, struct sample *out)
 {
     struct source_proc *s = (struct source_proc *)base;
@@ -406,15 +440,21 @@ static size_t proc_sweep(struct source *base, struct sample *out)
 
     prepare_sweep(s);
     nsec_t now = clock_mono();
-    for (size_t i = 0; i < s->n; i++)
-        words_begin(&s->procs[i]->words, now, WORDS_KEPT);
+    let_rest(s, now);
+    for (size_t i = 0; i < s->n; i++) {
+        if (!s->procs[i]->fact.resting)
+            words_begin(&s->procs[i]->words, now, WORDS_KEPT);
+    }
     read_all_early(s);
     for (size_t i = 0; i < s->n; i++) {
-        process_sweep(s->procs[i], &s->common, now);
+        if (!s->procs[i]->fact.resting)
+            process_sweep(s->procs[i], &s->common, now);
         alive += !s->procs[i]->fact.ended && !s->procs[i]->outsider;
     }
     if (alive == 0)
         alive = look_for_successors(s, now);
+    if (s->cfg.target && target_may_come(s->cfg.target))
+        alive = MAX(alive, 1);
     for (size_t i = 0; i < s->n; i++)
         process_read_links(s->procs[i], &s->common, now);
     emit(s, out, SAMPLE_SWEEP, now);
@@ -430,11 +470,32 @@ static void proc_probe(struct source *base, struct sample *out)
     emit(s, out, SAMPLE_PROBE, clock_mono());
 }
 
+static nsec_t proc_relook_delay(const struct source *base)
+{
+    return relook_delay(&((const struct source_proc *)base)->relook);
+}
+
+static void proc_relook(struct source *base, struct sample *out)
+{
+    struct source_proc *s = (struct source_proc *)base;
+
+    read_self(s, clock_mono());
+    *out = (struct sample){
+        .kind = SAMPLE_RELOOK,
+        .mono = clock_mono(),
+        .wall = clock_wall(),
+        .self = s->common.self,
+    };
+    relook_take(&s->relook, s->procs, s->n, out);
+}
+
 static void proc_request(struct source *base, const struct request *r)
 {
     struct source_proc *s = (struct source_proc *)base;
 
-    if (r->kind != REQUEST_HOLDER)
+    if (r->kind == REQUEST_RELOOK)
+        relook_want(&s->relook, r->delay, clock_mono());
+    else if (r->kind != REQUEST_HOLDER)
         hand_on(s, r);
     else if (s->nrequests < MAX_REQUESTS)
         s->requests[s->nrequests++] = *r;
@@ -451,6 +512,8 @@ static void proc_free(struct source *base)
     free(s->procs);
     free(s->followed);
     slots_release(&s->common.slots);
+    files_release(&s->files);
+    events_close(&s->events);
     answers_release(&s->answers);
     for (size_t i = 0; i < ARRAY_SIZE(s->out); i++) {
         free(s->out[i].procs);
@@ -466,6 +529,8 @@ struct source *source_proc_new(const struct source_proc_config *cfg, int *err)
         .sweep = proc_sweep,
         .probe = proc_probe,
         .wants_probe = proc_wants_probe,
+        .relook_delay = proc_relook_delay,
+        .relook = proc_relook,
         .request = proc_request,
         .free = proc_free,
     };
@@ -479,7 +544,11 @@ struct source *source_proc_new(const struct source_proc_config *cfg, int *err)
     s->base.ops = &ops;
     s->cfg = *cfg;
     s->answers.inspector = cfg->inspector;
-    s->rootfd = rootfd;
+    s->rootfd = s->common.rootfd = rootfd;
+    s->bystanders.rootfd = rootfd;
+    if (cfg->events)
+        events_open(&s->events);
+    files_init(&s->files, rootfd, cfg->inspector, &s->common.fds_left);
     s->common.read_memory = cfg->read_memory;
     s->common.fds_left = caps_raise_nofile() - FDS_RESERVED;
     return &s->base;

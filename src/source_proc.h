@@ -20,6 +20,7 @@ struct source_proc_config {
     const pid_t *pids;     /* borrowed, fixed list */
     size_t npids;
     memory_reader read_memory; /* remote_read */
+    bool events;           /* tracepoints count attempts at locks on files */
     struct inspector *inspector; /* borrowed; takes stacks and names. NULL: there are none */
 };
 

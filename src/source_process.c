@@ -14,7 +14,8 @@
 
 #define REFRESH_EVERY    (900 * NSEC_PER_MSEC) /* twice within the first second */
 #define OUTSIDER_KEPT    NSEC_PER_SEC          /* after the last request */
-#define NAMES_PER_SECOND 32
+#define RESTS_FOR        NSEC_PER_SEC
+#define BUSY_SHARE       0.05
 #define SPLIT_PER_SECOND 32
 #define RETRY_EVERY      NSEC_PER_SEC
 #define RETRIES          2 /* a leader that has exited is refused for that alone */
@@ -34,6 +35,9 @@ static struct look look_of(struct commons *s, struct process *p, nsec_t now)
         .slots = &s->slots,
         .fds_left = &s->fds_left,
         .links_left = &s->links_left,
+        .wchans_left = &s->wchans_left,
+        .rootfd = s->rootfd,
+        .waits = &p->waits,
         .self = &s->self,
     };
 }
@@ -77,6 +81,7 @@ void process_free(struct process *p, struct commons *s)
 
     threads_release(&p->threads, &l);
     words_release(&p->words);
+    waits_release(&p->waits);
     close(p->dirfd);
     s->fds_left++;
     free(p);
@@ -102,6 +107,9 @@ static void start_anew(struct process *p)
 {
     p->fact.execs++;
     words_release(&p->words);
+    waits_release(&p->waits);
+    for (size_t i = 0; i < p->threads.n; i++)
+        p->threads.facts[i].wchan = NULL;
     p->words.tid = p->fact.pid; /* the only thread that lives through it */
     threads_look_anew(&p->threads);
     for (size_t i = 0; i < p->threads.n; i++)
@@ -125,7 +133,9 @@ int process_read_counters(struct process *p, struct commons *s, nsec_t now)
     snprintf(f->comm, sizeof(f->comm), "%.*s", COMM_LEN - 1, st.comm);
     f->ppid = st.ppid;
     f->start_ticks = st.start_ticks;
-    f->cpu_ns = (uint64_t)((double)(st.utime_ticks + st.stime_ticks) * tick_ns);
+    uint64_t cpu_ns = (uint64_t)((double)(st.utime_ticks + st.stime_ticks) * tick_ns);
+    p->busy = f->read_at && (double)(cpu_ns - f->cpu_ns) > BUSY_SHARE * (double)(now - f->read_at);
+    f->cpu_ns = cpu_ns;
     f->minflt = st.minflt;
     f->majflt = st.majflt;
     /* A leader that has exited has no memory; the process may still have. */
@@ -136,6 +146,8 @@ int process_read_counters(struct process *p, struct commons *s, nsec_t now)
     if (stopped != p->stopped)
         threads_look_anew(&p->threads);
     p->stopped = stopped;
+    p->state = st.state;
+    p->fact.nthreads_all = (int)st.num_threads;
     if (is_other_program(p, st.start_stack))
         start_anew(p);
     return 0;
@@ -167,6 +179,34 @@ static void count_switches(struct process *p, const struct look *l)
     p->fact.involuntary = (int64_t)p->involuntary;
 }
 
+/* One of its threads that lives stands for all. It was woken to be frozen, so what it slept in
+ * before that is no longer of interest; but of version 1 it need not have been, and its state
+ * tells. */
+static bool looks_frozen(struct process *p)
+{
+    char rel[64];
+
+    if (!p->asked_frozen || p->fact.no_schedstat) {
+        p->asked_frozen = true;
+        snprintf(rel, sizeof(rel), "task/%d/wchan", p->words.tid);
+        if (procfs_slurp(p->dirfd, rel, p->wchan, sizeof(p->wchan)) <= 0)
+            p->wchan[0] = '\0';
+    }
+    return freezer_suspects(p->state, p->wchan);
+}
+
+/* Once a second. The threads of a frozen process do not run, so nothing is read of one whose
+ * threads do, and of one whose threads all sleep on just once. */
+static bool is_frozen(struct commons *s, struct process *p)
+{
+    bool ran = p->threads.switches != p->rested_at;
+
+    p->rested_at = p->threads.switches;
+    p->asked_frozen &= !ran;
+    return !ran && looks_frozen(p) &&
+           freezer_is_frozen(&s->freezer, s->rootfd, p->dirfd, p->state, p->wchan);
+}
+
 /* Once a second: what changes slowly. Returns false when the process is gone. */
 static bool refresh_process(struct commons *s, struct process *p, nsec_t now)
 {
@@ -175,13 +215,14 @@ static bool refresh_process(struct commons *s, struct process *p, nsec_t now)
     if (rc == -ESRCH || rc == -ENOENT)
         return false;
     p->fact.cpus_allowed = allowed_cpus(p->fact.pid);
+    p->fact.frozen = is_frozen(s, p);
     return true;
 }
 
 /* What changes slowly of its threads; after a look, so that their run counts are known. */
-static void refresh_threads(struct process *p, const struct look *l)
+static void refresh_threads(struct process *p, const struct look *l, int names)
 {
-    threads_rename(&p->threads, l, NAMES_PER_SECOND);
+    threads_rename(&p->threads, l, names);
     count_switches(p, l);
 }
 
@@ -316,10 +357,39 @@ void process_sweep(struct process *p, struct commons *s, nsec_t now)
         return;
     }
     check_schedstat(p);
+    if (!p->outsider)
+        p->fact.nthreads_all = (int)p->threads.n;
     if (due)
-        refresh_threads(p, &l);
+        refresh_threads(p, &l, s->names_each);
     words_read_late(&p->words, s->read_memory);
     note_limits(p, s);
+}
+
+static bool waits_for_lock(const struct process *p)
+{
+    for (size_t i = 0; i < p->threads.n; i++) {
+        const struct thread_fact *f = &p->threads.facts[i];
+        const struct word *w = p->threads.files[i].word;
+        if ((w && w->maybe_lock) || f->wants.kind != FILELOCK_NONE || f->sem.id >= 0 || f->wchan)
+            return true;
+    }
+    return false;
+}
+
+bool process_rests(struct process *p, nsec_t now)
+{
+    if (now < p->rests_until)
+        return true;
+    bool was_resting = p->rests_until;
+    p->rests_until = 0;
+    if (was_resting || p->outsider || !p->listed || p->fact.ended || !p->refreshed_at ||
+        p->busy || now - p->refreshed_at > RESTS_FOR || waits_for_lock(p))
+        return false;
+    for (size_t i = 0; i < p->threads.n; i++)
+        p->threads.facts[i].fresh = false;
+    /* Each at its own time, so that not all are looked at in one sweep. */
+    p->rests_until = now + RESTS_FOR / 2 + RESTS_FOR / 1024 * ((nsec_t)p->fact.pid * 619 % 1024);
+    return true;
 }
 
 void process_read_links(struct process *p, struct commons *s, nsec_t now)
@@ -332,6 +402,26 @@ void process_read_links(struct process *p, struct commons *s, nsec_t now)
 void process_read_early(struct process *p, struct commons *s)
 {
     words_read_early(&p->words, s->read_memory);
+}
+
+void process_keep(struct process *p, nsec_t now)
+{
+    p->wanted_at = now;
+}
+
+void process_want_threads(struct process *p, struct commons *s, size_t max, nsec_t now)
+{
+    pid_t *ids = NULL;
+    size_t cap = 0;
+    ssize_t n = procfs_list_ids(p->dirfd, "task", &ids, &cap);
+
+    p->listed_at = now;
+    p->fact.nthreads_all = n > 0 ? (int)n : p->fact.nthreads_all;
+    if (n > 0 && (size_t)n > max)
+        process_want_thread(p, s, p->fact.pid, now);
+    for (ssize_t i = 0; n <= (ssize_t)max && i < n; i++)
+        process_want_thread(p, s, ids[i], now);
+    free(ids);
 }
 
 void process_want_thread(struct process *p, struct commons *s, pid_t tid, nsec_t now)

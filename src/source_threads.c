@@ -146,6 +146,7 @@ int threads_add(struct threads *t, const struct look *l, pid_t tid)
         .seen = SEEN_ACTIVE,
         .word = -1,
         .fd = -1,
+        .sem.id = -1,
     };
     copy_comm(f->comm, st.comm);
     t->files[t->n] = (struct thread_files){
@@ -271,6 +272,17 @@ static void fetch_waitv(struct futex_wait *f, const struct look *l, pid_t tid, u
     f->is_private = first.flags & FUTEX_PRIVATE_FLAG;
 }
 
+/* A link that was read for another file is not believed. */
+static void take_waits(struct thread_fact *f, const struct look *l)
+{
+    struct file_id before = f->wants.file;
+
+    waits_take(f, l);
+    if (f->wants.kind != FILELOCK_NONE &&
+        (f->wants.file.inode != before.inode || f->wants.file.dev != before.dev))
+        links_none(f);
+}
+
 static void take_call(struct thread_fact *f, struct thread_files *k, const struct look *l,
                       const struct procfs_syscall *sc)
 {
@@ -293,6 +305,7 @@ static void take_call(struct thread_fact *f, struct thread_files *k, const struc
         if (f->futex.addr)
             k->word = words_note(l->words, &f->futex, l->now);
     }
+    take_waits(f, l);
     if (syscalls_has_fd(call) && (int)f->arg[0] >= 0)
         links_take(f, k, l);
     else
@@ -317,6 +330,7 @@ static void in_no_call(struct thread_fact *f, struct thread_files *k)
 {
     k->word = NULL;
     f->futex.addr = 0;
+    waits_none(f);
     links_none(f);
 }
 
@@ -445,11 +459,15 @@ static void vanish(struct threads *t, const struct look *l, size_t i)
 
 void threads_look(struct threads *t, const struct look *l)
 {
+    t->nwaits = 0;
     for (size_t i = t->n; i-- > 0;) {
-        if (look_one(t, i, l))
-            links_read_first(t, i, l);
-        else
+        if (!look_one(t, i, l)) {
             vanish(t, l, i);
+            continue;
+        }
+        links_read_first(t, i, l);
+        waits_read_wchan(t, i, l);
+        t->nwaits += t->facts[i].wants.kind != FILELOCK_NONE || t->facts[i].sem.id >= 0;
     }
     for (size_t i = 0; t->permitted && i < t->n; i++)
         t->files[i].refused = 0;

@@ -6,6 +6,7 @@
 #define LT_SOURCE_THREADS_H
 
 #include "sample.h"
+#include "source_waits.h"
 #include "source_words.h"
 
 /* What is kept beside the facts of a thread. Index i belongs to facts[i]. */
@@ -21,6 +22,7 @@ struct thread_files {
     char *fd_path;          /* owned; facts[i].fd_path points to it */
     nsec_t transferred_at;  /* when it was last seen in a transfer that a stop would cut short; 0:
                                never */
+    nsec_t wchan_since;     /* SINCE of the sleep whose WCHAN was read; 0: none */
     uint64_t asked_runs;    /* run count when its context switches were read; 0: never */
     int64_t voluntary, involuntary; /* as read then */
 };
@@ -33,6 +35,7 @@ struct threads {
     nsec_t listed_at;
     bool stale;         /* a thread vanished: list again */
     bool unlinked;      /* the last look left descriptors without their link */
+    size_t nwaits;      /* how many it saw blocked for a file lock or a System V semaphore */
     bool permitted;     /* what was refused before may be read now: try all again */
     uint64_t switches;  /* times that any of them was put on a CPU while watched */
     size_t next_asked;  /* whose turn it is in threads_voluntary_part */
@@ -50,6 +53,9 @@ struct look {
     struct slots *slots;
     long *fds_left;    /* descriptors that may still be kept open */
     int *links_left;   /* descriptor links that may still be read in this sweep */
+    int *wchans_left;  /* names of kernel functions that may still be read in this sweep */
+    int rootfd;        /* in which "self" is lock-top */
+    struct waits *waits;
     int *retries_left; /* refused threads that may be tried again in this sweep */
     struct self_fact *self;
 };

@@ -37,6 +37,8 @@ static inline struct snap_lock blank_lock(const char *id, enum lock_kind kind)
         .hold_us = NAN,
         .ceiling_per_s = NAN,
         .model_wait_ms = NAN,
+        .attempts_per_s = NAN,
+        .refused_share = NAN,
     };
 }
 
@@ -179,8 +181,10 @@ static inline void fill_mariadb_holders(struct mariadb *m)
                                          .unrecorded = true,
                                          .detail = "not recorded by this lock",
                                          .age_ms = NAN};
-    m->waiters[0] = (struct snap_waiter){16147, 16160, "conn-3", MODE_EXCLUSIVE, 12.1, "hard"};
-    m->waiters[1] = (struct snap_waiter){16147, 16161, "conn-4", MODE_NONE, NAN, NULL};
+    m->waiters[0] = (struct snap_waiter){.pid = 16147, .tid = 16160, .comm = "conn-3",
+                                         .mode = MODE_EXCLUSIVE, .age_ms = 12.1, .blocked_by = "hard"};
+    m->waiters[1] = (struct snap_waiter){.pid = 16147, .tid = 16161, .comm = "conn-4",
+                                         .mode = MODE_NONE, .age_ms = NAN, .blocked_by = NULL};
 }
 
 static inline void fill_mariadb_buffer_pool(struct mariadb *m)
@@ -333,8 +337,10 @@ static inline void fill_shop_locks(struct shop *m)
     m->holders[2] = shop_holder(899, "dead", THREAD_OTHER);
     m->holders[1].waits_for = "p900:2000";
     m->holders[2].gone = true;
-    m->waiters[0] = (struct snap_waiter){900, 922, "cart-1", MODE_NONE, 21.1, "hard"};
-    m->waiters[1] = (struct snap_waiter){900, 913, "cart-2", MODE_NONE, 2, "soft"};
+    m->waiters[0] = (struct snap_waiter){.pid = 900, .tid = 922, .comm = "cart-1",
+                                         .mode = MODE_NONE, .age_ms = 21.1, .blocked_by = "hard"};
+    m->waiters[1] = (struct snap_waiter){.pid = 900, .tid = 913, .comm = "cart-2",
+                                         .mode = MODE_NONE, .age_ms = 2, .blocked_by = "soft"};
     m->locks[0] = waited_lock("p900:1000", KIND_MUTEX, 20);
     m->locks[0].name = "journal_lock";
     m->locks[0].site = shop_wait_frames[2].name;

@@ -258,6 +258,116 @@ static void test_full_queue_refuses(void **state)
     room_free(r);
 }
 
+/* Searches for files --------------------------------------------------------------------- */
+
+static struct inspect_job job_of_files(void)
+{
+    struct file_id files[2] = {{.dev = 1, .inode = 11}, {.dev = 2, .inode = 22}};
+    pid_t pids[1] = {getpid()};
+    const struct scan_wish wish = {.files = files, .nfiles = 2, .pids = pids, .npids = 1};
+    struct inspect_job job = {.kind = INSPECT_FILES, .wish = inspect_wish(&wish)};
+
+    /* The copy is to be one of the arrays, too. */
+    memset(files, 0xff, sizeof(files));
+    memset(pids, 0xff, sizeof(pids));
+    return job;
+}
+
+static void test_wish_is_copied(void **state)
+{
+    (void)state;
+    struct inspect_job job = job_of_files();
+
+    assert_int_equal(job.wish->nfiles, 2);
+    assert_int_equal(job.wish->files[0].inode, 11);
+    assert_int_equal(job.wish->files[1].dev, 2);
+    assert_int_equal(job.wish->npids, 1);
+    assert_int_equal(job.wish->pids[0], getpid());
+    free(job.wish);
+    job.wish = inspect_wish(&(struct scan_wish){.everybody = true});
+    assert_int_equal(job.wish->nfiles, 0);
+    assert_true(job.wish->everybody);
+    free(job.wish);
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    struct inspector *in = start(false);
+    struct inspect_job job = job_of_files();
+    struct inspection *i = answer(in, &job);
+
+    assert_int_equal(i->kind, INSPECT_FILES);
+    assert_int_equal(i->files.nfiles, 2);
+    assert_int_equal(i->files.files[1].file.inode, 22);
+    assert_int_equal(i->files.nfds, 0);
+    assert_true(i->files.at > 0);
+    inspection_free(i);
+    assert_true(inspector_free(in));
+}
+
+/* What nobody takes, and what was never begun, goes with the inspector. */
+static void test_files_left_behind(void **state)
+{
+    (void)state;
+    struct inspector *in = start(false);
+    struct inspect_job job = job_of_files();
+    nsec_t end = clock_mono() + PATIENCE;
+
+    while (inspector_ask(in, &job)) {
+        assert_true(clock_mono() < end);
+        job = job_of_files();
+    }
+    free(job.wish); /* refused: still the caller's */
+    assert_true(inspector_free(in));
+}
+
+/* Asks for many stacks and then for files; true when these came before the last stack. */
+static bool came_first(struct inspector *in, const struct inspect_job *stack)
+{
+    struct inspect_job job = job_of_files();
+    size_t asked = 0, before = 0, got = 0;
+    nsec_t end = clock_mono() + PATIENCE;
+    bool seen = false;
+
+    while (asked < 200 && inspector_ask(in, stack))
+        asked++;
+    assert_true(inspector_ask(in, &job));
+    while (got < asked + 1) {
+        struct inspection *i;
+        assert_true(clock_mono() < end);
+        if (inspector_take(in, &i, 1) == 0) {
+            nap();
+            continue;
+        }
+        got++;
+        seen |= i->kind == INSPECT_FILES;
+        before += !seen;
+        inspection_free(i);
+    }
+    assert_true(seen);
+    return before < asked;
+}
+
+static void test_files_come_first(void **state)
+{
+    (void)state;
+    struct room *r = room_new();
+    pid_t pid = child_start(r, sleeper);
+    await_value(&r->ready);
+    struct inspect_job job = job_of_sleeper(pid, r->tid[0]);
+    struct inspector *in = start(false);
+    bool first = false;
+
+    /* The stacks may all have been taken before the last was asked for, but not always. */
+    for (int i = 0; i < 20 && !first; i++)
+        first = came_first(in, &job);
+    assert_true(first);
+    assert_true(inspector_free(in));
+    child_kill(pid);
+    room_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +376,10 @@ int main(void)
         cmocka_unit_test(test_name),
         cmocka_unit_test(test_gone),
         cmocka_unit_test(test_full_queue_refuses),
+        cmocka_unit_test(test_wish_is_copied),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_files_left_behind),
+        cmocka_unit_test(test_files_come_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
