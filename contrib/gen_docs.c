@@ -43,6 +43,7 @@ enum source {
     FROM_STACKS,
     FROM_STOPS,
     FROM_FILES,
+    FROM_USERS,
 };
 
 static enum source source_of(const struct option_row *o)
@@ -58,6 +59,8 @@ static enum source source_of(const struct option_row *o)
         {"WHICH", FROM_STACKS},
         {"WHEN", FROM_STOPS},
         {"FILE", FROM_FILES},
+        {"PATH", FROM_FILES},
+        {"USER", FROM_USERS},
     };
 
     for (size_t i = 0; o->arg && i < sizeof(known) / sizeof(known[0]); i++)
@@ -98,6 +101,7 @@ static const char *const bash_actions[] = {
     [FROM_STACKS] = "_lock_top_words 'off auto all'; return",
     [FROM_STOPS] = "_lock_top_words 'never needed'; return",
     [FROM_FILES] = "_lock_top_files; return",
+    [FROM_USERS] = "_lock_top_words \"$(compgen -u)\"; return",
 };
 
 static const char *const bash_head[] = {
@@ -202,6 +206,7 @@ static const char *const zsh_actions[] = {
     [FROM_STACKS] = "(off auto all)",
     [FROM_STOPS] = "(never needed)",
     [FROM_FILES] = "_files",
+    [FROM_USERS] = "_users",
 };
 
 static void zsh_option(const struct option_row *o)
@@ -253,6 +258,7 @@ static const char *const fish_actions[] = {
     [FROM_STACKS] = " -x -a 'off auto all'",
     [FROM_STOPS] = " -x -a 'never needed'",
     [FROM_FILES] = " -r -F",
+    [FROM_USERS] = " -x -a '(__fish_complete_users)'",
 };
 
 /* The comment gives the name as the user types it, for those who search for it. */

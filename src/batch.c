@@ -90,6 +90,8 @@ static int write_snapshot(const struct snapshot *s, const struct batch_config *c
 
 static bool all_ended(const struct snapshot *s)
 {
+    if (s->may_come)
+        return false;
     for (size_t i = 0; i < s->nprocesses; i++) {
         if (!s->processes[i].ended)
             return false;

@@ -232,6 +232,26 @@ static int set_name(struct parse *p, const char *name)
     return 0;
 }
 
+static int set_user(struct parse *p, const char *user)
+{
+    if (*user == '\0')
+        return fail(p, "-u: the name is empty; give one as in 'lock-top -u www-data'");
+    if (p->opt->target.user)
+        return fail(p, "-u is given twice; one user at a time, or -a for all");
+    p->opt->target.user = user;
+    return 0;
+}
+
+static int set_locked_file(struct parse *p, const char *path)
+{
+    if (*path == '\0')
+        return fail(p, "-f: the path is empty; give one as in 'lock-top -f /var/lib/dpkg/lock'");
+    if (p->opt->target.file)
+        return fail(p, "-f is given twice; one file at a time");
+    p->opt->target.file = path;
+    return 0;
+}
+
 static int stray(struct parse *p, const char *word)
 {
     long pid;
@@ -255,13 +275,16 @@ static bool wants_list(const char *value)
 static int check_target(struct parse *p)
 {
     const struct options *o = p->opt;
-    int kinds = (o->target.npids > 0) + (o->target.name != NULL) + (o->target.command != NULL);
+    const struct target_spec *t = &o->target;
+    int kinds = (t->npids > 0) + (t->name != NULL) + (t->command != NULL) + (t->user != NULL) +
+                (t->file != NULL) + t->all;
 
     if (kinds > 1)
-        return fail(p, "-p PID, -c NAME and -- COMMAND exclude each other; give one of them");
+        return fail(p, "-p PID, -c NAME, -u USER, -f PATH, -a and -- COMMAND exclude each other; "
+                       "give one of them");
     if (kinds == 0 && !wants_list(o->columns) && !wants_list(o->sort))
-        return fail(p, "nothing to watch; give -p PID, -c NAME or -- COMMAND (lock-top --help "
-                       "tells more)");
+        return fail(p, "nothing to watch; give -p PID, -c NAME, -u USER, -f PATH, -a or "
+                       "-- COMMAND (lock-top --help tells more)");
     return 0;
 }
 
@@ -290,6 +313,16 @@ static int apply(struct parse *p, enum option_id id, const char *value)
         return add_pids(p, value);
     case OPT_COMM:
         return set_name(p, value);
+    case OPT_USER:
+        return set_user(p, value);
+    case OPT_FILE:
+        return set_locked_file(p, value);
+    case OPT_ALL:
+        o->target.all = true;
+        return 0;
+    case OPT_EVENTS:
+        o->events = true;
+        return 0;
     case OPT_DELAY:
         return set_delay(p, value);
     case OPT_ITERATIONS:

@@ -12,12 +12,15 @@
 
 #include "clock.h"
 
-/* Which processes the user wants to watch: exactly one of the three. */
+/* Which processes the user wants to watch: exactly one of these. */
 struct target_spec {
     const pid_t *pids; /* as given; the same one may stand there twice */
     size_t npids;
     const char *name;     /* comm, or a shell pattern, not empty; NULL */
     char *const *command; /* argv of a program to start, NULL-terminated; NULL */
+    const char *user;     /* name or number of a user, not checked here; NULL */
+    const char *file;     /* PATH of a file with locks; NULL */
+    bool all;             /* every process */
 };
 
 enum output_mode {
@@ -47,6 +50,7 @@ struct options {
     bool may_stop;           /* --stop needed (the default): a thread may be stopped for a moment
                                 where nothing else serves */
     const char *names_file, *signatures_file; /* not opened here; NULL: none */
+    bool events;         /* --events: tracepoints count attempts at file locks */
     bool no_color;       /* --no-color or NO_COLOR (set and not empty) */
     bool ascii;
     bool show_help, show_version;

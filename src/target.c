@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -17,6 +16,7 @@
 #include "fmt.h"
 #include "procfs.h"
 #include "proclist.h"
+#include "target_find.h"
 #include "xalloc.h"
 
 #define COMM_MAX   15 /* what the kernel keeps of a name */
@@ -33,7 +33,7 @@ struct given {
 
 struct target {
     struct proclist *procs;
-    const char *name; /* NULL: by PID or command */
+    struct finder *finder; /* NULL: by PID or command */
     struct given *given;
     size_t ngiven, given_cap;
     pid_t child; /* the command, not reaped yet; 0: none */
@@ -117,53 +117,6 @@ static bool add_pids(struct target *t, struct report *r, const pid_t *pids, size
     for (size_t i = 0; i < n; i++)
         add_pid(t, r->text[0] ? &rest : r, pids[i]);
     return t->ngiven > 0;
-}
-
-/* By name ----------------------------------------------------------------------------- */
-
-static bool name_matches(const char *pattern, const char *comm)
-{
-    if (strcmp(pattern, comm) == 0 || fnmatch(pattern, comm, 0) == 0)
-        return true;
-    return strlen(pattern) > COMM_MAX && !strpbrk(pattern, "*?[\\") && strlen(comm) == COMM_MAX &&
-           strncmp(pattern, comm, COMM_MAX) == 0;
-}
-
-/* The library puts '?' or '.' for bytes that it does not like, so names with these are read
- * again as they are. */
-static bool entry_matches(const struct proc_entry *e, const char *pattern)
-{
-    char path[32], comm[64];
-
-    if (!strpbrk(e->comm, "?."))
-        return name_matches(pattern, e->comm);
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)e->pid);
-    ssize_t n = procfs_slurp(AT_FDCWD, path, comm, sizeof(comm));
-    if (n > 0 && comm[n - 1] == '\n')
-        comm[n - 1] = '\0';
-    return n >= 0 && name_matches(pattern, comm);
-}
-
-static void found(struct target *t, pid_t pid)
-{
-    t->pids = xgrow(t->pids, &t->pids_cap, t->npids + 1, sizeof(*t->pids));
-    t->pids[t->npids++] = pid;
-}
-
-static void look_by_name(struct target *t)
-{
-    const struct proc_entry *all;
-    ssize_t n = proclist_all(t->procs, &all);
-    pid_t self = getpid();
-
-    /* This process is always there: an empty list is a failed look, and no news. */
-    if (n <= 0)
-        return;
-    t->npids = 0;
-    for (ssize_t i = 0; i < n; i++)
-        if (!all[i].kernel && !proc_entry_dead(&all[i]) && all[i].pid != self &&
-            entry_matches(&all[i], t->name))
-            found(t, all[i].pid);
 }
 
 /* Commands ---------------------------------------------------------------------------- */
@@ -282,12 +235,30 @@ static bool still_there(struct target *t, const struct given *g)
     return kill(g->pid, 0) == 0 || errno == EPERM;
 }
 
+static void found(struct target *t, pid_t pid)
+{
+    t->pids = xgrow(t->pids, &t->pids_cap, t->npids + 1, sizeof(*t->pids));
+    t->pids[t->npids++] = pid;
+}
+
 static void look_at_given(struct target *t)
 {
     t->npids = 0;
     for (size_t i = 0; i < t->ngiven; i++)
         if (still_there(t, &t->given[i]))
             found(t, t->given[i].pid);
+}
+
+static void look_for_more(struct target *t)
+{
+    const pid_t *pids;
+    ssize_t n = finder_look(t->finder, &pids);
+
+    if (n < 0)
+        return;
+    t->npids = 0;
+    for (ssize_t i = 0; i < n; i++)
+        found(t, pids[i]);
 }
 
 static int by_pid(const void *a, const void *b)
@@ -312,25 +283,40 @@ static void look(struct target *t, nsec_t now)
 {
     nsec_t begin = clock_thread_cpu();
 
-    if (t->name)
-        look_by_name(t);
+    if (t->finder)
+        look_for_more(t);
     else
         look_at_given(t);
     sort_pids(t);
     t->next_look = now + MAX(LOOK_EVERY, LOOK_SHARE * (clock_thread_cpu() - begin));
 }
 
-static bool find_name(struct target *t, struct report *r, const char *name)
+static bool say_none(const struct target *t, struct report *r, const struct target_spec *spec)
 {
+    size_t denied = finder_denied(t->finder);
+    const char *name = spec->name ? spec->name : spec->user ? spec->user : "";
     char quoted[256];
 
-    t->name = name;
-    look(t, clock_mono());
-    if (t->npids > 0)
-        return true;
     fmt_safe(quoted, sizeof(quoted), name, strlen(name), true);
+    if (denied > 0)
+        return say(r, "none of %zu processes may be looked at by you (uid %u): run it as their user "
+                      "or as root (sudo)", denied, (unsigned)geteuid());
+    if (spec->user)
+        return say(r, "user '%s' has no processes (try: ps -u %.*s)", quoted, COMM_MAX, quoted);
+    if (!spec->name)
+        return say(r, "no processes but this one");
     return say(r, "no process named '%s' (names are cut to %d characters; try: pgrep -l %.*s)",
                quoted, COMM_MAX, COMM_MAX, quoted);
+}
+
+static bool seek(struct target *t, struct report *r, const struct target_spec *spec, int *status)
+{
+    t->finder = finder_new(spec, t->procs, r->text, r->size, status);
+    if (!t->finder)
+        return false;
+    look(t, clock_mono());
+    *status = EXIT_NOTHING;
+    return t->npids > 0 || finder_may_come(t->finder) || say_none(t, r, spec);
 }
 
 struct target *target_new(const struct target_spec *spec, int quiet_fd, char *err, size_t err_size,
@@ -342,20 +328,30 @@ struct target *target_new(const struct target_spec *spec, int quiet_fd, char *er
     bool ok;
 
     err[0] = '\0';
+    *status = EXIT_NOTHING;
     t->procs = proclist_open();
     if (!t->procs || proclist_one(t->procs, getpid(), &self) != 0)
         ok = say(&r, "cannot read the list of processes; is /proc mounted?");
     else if (spec->command)
         ok = start_command(t, &r, spec->command, quiet_fd);
-    else if (spec->name)
-        ok = find_name(t, &r, spec->name);
+    else if (finder_wanted(spec))
+        ok = seek(t, &r, spec, status);
     else
         ok = add_pids(t, &r, spec->pids, spec->npids);
     if (ok)
         return t;
     target_free(t, 0);
-    *status = EXIT_NOTHING;
     return NULL;
+}
+
+size_t target_denied(const struct target *t)
+{
+    return t->finder ? finder_denied(t->finder) : 0;
+}
+
+bool target_may_come(const struct target *t)
+{
+    return t->finder && finder_may_come(t->finder);
 }
 
 void target_look_anew(struct target *t)
@@ -377,6 +373,7 @@ void target_free(struct target *t, nsec_t grace)
         return;
     if (t->child)
         end_command(t->child, grace);
+    finder_free(t->finder);
     proclist_close(t->procs);
     free(t->given);
     free(t->pids);

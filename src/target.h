@@ -1,5 +1,6 @@
 /*
- * target.h - which processes are watched: by PID, by name, or a command started here.
+ * target.h - which processes are watched: by PID, by name, by user, by a file that they lock, all,
+ * or a command started here.
  * Processes come from libproc2 (or libprocps 3.3.x where that is what the system has).
  */
 #ifndef LT_TARGET_H
@@ -28,13 +29,20 @@ struct target;
 struct target *target_new(const struct target_spec *spec, int quiet_fd, char *err, size_t err_size,
                           int *status);
 
-/* The processes (thread group leaders) watched now: those given that are still there, or for a
- * name those that bear it at this moment, in ascending order, each once. The array belongs to T
+/* The processes (thread group leaders) watched now: those given that are still there, or those
+ * that fit at this moment, in ascending order, each once. The array belongs to T
  * and lives until the next call. Looks anew at most every 2 s (NOW: clock_mono()), and less
  * often where a look is costly. A PID given as a TID of another process stands for that
  * process. A process that has ended drops out, reaped or not, and never comes back under a
  * reused PID; one whose main thread has ended while others run stays. */
 size_t target_list(struct target *t, nsec_t now, const pid_t **pids);
+
+/* How many processes the last look left out, since they are of other users and may not be looked
+ * at. */
+size_t target_denied(const struct target *t);
+
+/* Whether it goes on though nothing is left to watch: those who lock a file may come again. */
+bool target_may_come(const struct target *t);
 
 /* The next target_list() looks anew: the caller knows that the last of the processes has ended. */
 void target_look_anew(struct target *t);

@@ -287,9 +287,10 @@ static void test_dashes_as_a_value(void **state)
 
 static void test_one_kind_of_target(void **state)
 {
-    const char *none = "nothing to watch; give -p PID, -c NAME or -- COMMAND (lock-top --help "
-                       "tells more)";
-    const char *two = "-p PID, -c NAME and -- COMMAND exclude each other; give one of them";
+    const char *none = "nothing to watch; give -p PID, -c NAME, -u USER, -f PATH, -a or "
+                       "-- COMMAND (lock-top --help tells more)";
+    const char *two = "-p PID, -c NAME, -u USER, -f PATH, -a and -- COMMAND exclude each other; "
+                      "give one of them";
 
     (void)state;
     assert_int_equal(parse_words((const char *[]){"lock-top", NULL}), EXIT_USAGE);
@@ -444,7 +445,8 @@ static void test_help_is_true(void **state)
         char letter[] = {'-', (char)table[i].ch, '\0'};
         const char *spelling[] = {table[i].name, table[i].ch ? letter : table[i].name};
         for (int s = 0; s < 2; s++) {
-            int rc = table[i].arg ? parse(spelling[s]) : parse("-p1", spelling[s]);
+            bool alone = table[i].arg || strcmp(table[i].name, "--all") == 0; /* a target */
+            int rc = alone ? parse(spelling[s]) : parse("-p1", spelling[s]);
             assert_int_equal(rc, table[i].arg ? EXIT_USAGE : 0);
             if (table[i].arg)
                 assert_non_null(strstr(err, "needs a value"));

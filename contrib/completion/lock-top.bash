@@ -32,7 +32,7 @@ _lock_top_list()
 _lock_top()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} i
-    local columns='help wait 1s 10s 60s max busy share age class kind pid holder lock'
+    local columns='help wait 1s 10s 60s max busy share age sleep tries refused class kind pid holder lock'
 
     COMPREPLY=()
     for ((i = 1; i < COMP_CWORD; i++)); do
@@ -55,6 +55,8 @@ _lock_top()
     case $prev in
     -p | --pid) _lock_top_list "$(ps -e -o pid=)"; return ;;
     -c | --comm) _lock_top_names; return ;;
+    -u | --user) _lock_top_words "$(compgen -u)"; return ;;
+    -f | --file) _lock_top_files; return ;;
     -d | --delay) return ;;
     -n | --iterations) return ;;
     -o | --columns) _lock_top_list "$columns"; return ;;
@@ -66,7 +68,7 @@ _lock_top()
     --names) _lock_top_files; return ;;
     --signatures) _lock_top_files; return ;;
     esac
-    _lock_top_words '-p --pid -c --comm -d --delay -n --iterations -b --batch --json -o --columns -s --sort --rate --budget --stacks --stop --names --signatures --no-color --ascii -h --help -V --version --'
+    _lock_top_words '-p --pid -c --comm -u --user -f --file -a --all -d --delay -n --iterations -b --batch --json -o --columns -s --sort --rate --budget --stacks --stop --events --names --signatures --no-color --ascii -h --help -V --version --'
 }
 
 complete -F _lock_top lock-top

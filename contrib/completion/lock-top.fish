@@ -11,6 +11,9 @@ function __lock_top_columns
         busy 'share of looks that found it held' \
         share 'part of all thread-time spent waiting here, in percent' \
         age 'longest sleep of a thread that waits now, at least' \
+        sleep 'mean time of one wait (file locks, semaphores)' \
+        tries 'attempts at a file lock per second (--events)' \
+        refused 'of these, refused as it was held (--events)' \
         class 'lock, filelock, kernel or sync' \
         kind 'kind of lock; \'?\' when that is a guess' \
         pid 'process it lives in' \
@@ -22,6 +25,9 @@ complete -c lock-top -f
 complete -c lock-top -n 'contains -- -- (commandline -opc)' -F -a '(__fish_complete_command)'
 complete -c lock-top -s p -l pid -x -a '(__fish_complete_list , __fish_complete_pids)' -d 'watch these processes' # --pid
 complete -c lock-top -s c -l comm -x -a '(ps -e -o comm= | sort -u)' -d 'watch the processes of this name (or quoted pattern)' # --comm
+complete -c lock-top -s u -l user -x -a '(__fish_complete_users)' -d 'watch the processes of this user (name or number)' # --user
+complete -c lock-top -s f -l file -r -F -d 'watch those that hold or want a lock on this file' # --file
+complete -c lock-top -s a -l all -d 'watch all processes that may be looked at' # --all
 complete -c lock-top -s d -l delay -x -d 'time between refreshes, 0.1 or more (default 1)' # --delay
 complete -c lock-top -s n -l iterations -x -d 'end after N refreshes' # --iterations
 complete -c lock-top -s b -l batch -d 'plain text (the default when stdout is no terminal)' # --batch
@@ -32,6 +38,7 @@ complete -c lock-top -l rate -x -d 'looks at all threads a second, 1 to 1000 (de
 complete -c lock-top -l budget -x -d 'own CPU at most, in percent of one CPU (default 5)' # --budget
 complete -c lock-top -l stacks -x -a 'off auto all' -d 'stacks taken: off, auto or all (default auto)' # --stacks
 complete -c lock-top -l stop -x -a 'never needed' -d 'stopping a thread for them: never or needed (default)' # --stop
+complete -c lock-top -l events -d 'count attempts at file locks (needs root)' # --events
 complete -c lock-top -l names -r -F -d 'names for locks, from this file' # --names
 complete -c lock-top -l signatures -r -F -d 'more functions that wait for locks, or idle' # --signatures
 complete -c lock-top -l no-color -d 'no colours (also: NO_COLOR in the environment)' # --no-color
