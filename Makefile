@@ -40,10 +40,10 @@ LIBS      = $(PKGLIBS) -liberty -lm
 # One line per level of the design: a file includes only files of its own line or above.
 SRC_BASE    := err xalloc fmt clock
 SRC_INTENT  := options
-SRC_KERNEL  := procfs procfs_parse remote syscalls syscalls_compat caps proclist target maps
-SRC_NAMES   := filemap netfile ehframe gotable module module_load space callcode stack_leave stack_walk stack symbol_elf symbol_demangle symbol_index symbol_debug symbol_extract symbol_lines symbol_inline symbol_perfmap symbol tracer_calls tracer_check tracer_budget tracer freshness inspect_look inspector
-SRC_SAMPLE  := sample libc_tid source_stdio source_words source_links source_threads source_process source_owners source_answers source_proc sampler
-SRC_MODEL   := snapshot namematch name_rules signature_api signature layout lockkey wait window locktab proctab stacktab profile owner wording holder chain_text chain diagnose model model_stacks model_show_stacks model_snapshot
+SRC_KERNEL  := filelocks procfs procfs_parse mounts freezer remote syscalls syscalls_compat caps proclist sockets filescan target_find target maps lockevents
+SRC_NAMES   := filemap netfile ehframe gotable module module_load space callcode stack_leave stack_walk stack symbol_elf symbol_demangle symbol_index symbol_debug symbol_extract symbol_lines symbol_inline symbol_perfmap symbol tracer_calls tracer_check tracer_budget tracer freshness inspect_look inspect_files inspector
+SRC_SAMPLE  := sample libc_tid source_stdio source_words source_links source_threads source_process source_owners source_bystanders source_answers source_waits source_holders source_files source_sems source_relook source_events source_proc sampler
+SRC_MODEL   := snapshot namematch name_rules signature_api signature layout lockkey wait window estimate locktab filetab kernelwait proctab stacktab profile owner owner_file wording wording_files holder chain_text chain diagnose model model_files model_stacks model_show_stacks model_snapshot
 SRC_PRESENT := funcname column render_path render_stacks render_threads render_text render_json
 SRC_TOP     := choices signals monitor batch
 SRC  := $(SRC_BASE) $(SRC_INTENT) $(SRC_KERNEL) $(SRC_NAMES) $(SRC_SAMPLE) $(SRC_MODEL) $(SRC_PRESENT) $(SRC_TOP)

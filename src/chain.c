@@ -49,7 +49,7 @@ static void note_edge(const struct proctab *procs, struct thread *th, struct cac
     const struct thread_fact *f = th->fact;
     const struct cached *c = NULL;
 
-    if (th->row && (lock_kind_class(th->row->kind) == CLASS_LOCK || th->row->kind == KIND_JOIN))
+    if (th->row && (lock_kind_has_holder(th->row->kind) || th->row->kind == KIND_JOIN))
         c = look_up(procs, th->row, cache);
     /* Who is named as the holder of what it was just seen to come for has got it since. */
     if (!c || !c->holder || (c->holder == th && (f->fresh || !c->agreed))) {
@@ -115,6 +115,8 @@ static bool can_lock_itself_out(const struct thread *th)
     case KIND_MUTEX:
     case KIND_MUTEX_ADAPTIVE:
     case KIND_MUTEX_ROBUST:
+    case KIND_FLOCK: /* through another opening of the same file */
+    case KIND_OFD:
         return true;
     default:
         return false;
@@ -125,7 +127,7 @@ const char *chain_blocked_by(const struct thread *th)
 {
     const struct lock_row *r = th->row;
 
-    if (!r || (lock_kind_class(r->kind) != CLASS_LOCK && r->kind != KIND_JOIN))
+    if (!r || (!lock_kind_has_holder(r->kind) && r->kind != KIND_JOIN))
         return NULL;
     return r->kind == KIND_RWLOCK && th->mode == MODE_SHARED && r->holder.late.readers > 0 ? "soft"
                                                                                            : "hard";
@@ -163,7 +165,7 @@ static void settle_root(struct graph *g, const struct thread *th)
 
     n->mark = DONE;
     n->root = n->thread = th;
-    if (!th->row || lock_kind_class(th->row->kind) != CLASS_LOCK ||
+    if (!th->row || !lock_kind_has_holder(th->row->kind) ||
         holder_of(g->procs, th->row, &agreed))
         return;
     n->root = n->lock = th->row;
@@ -306,12 +308,13 @@ static void describe_thread_end(struct arena *a, const struct proctab *procs, st
                                 const struct thread *far, const struct thread *root)
 {
     /* It has just got what it waited for. */
-    bool lock = root->row && lock_kind_class(root->row->kind) == CLASS_LOCK;
+    bool lock = root->row && lock_kind_has_holder(root->row->kind);
+    bool hand_off = root->row && lock_kind_class(root->row->kind) == CLASS_SYNC;
 
     c->end = root->state == THREAD_RUNNING || root->state == THREAD_RUNQ || lock ? CHAIN_RUNS
-             : root->row                                                         ? CHAIN_HAND_OFF
+             : hand_off                                                          ? CHAIN_HAND_OFF
                                                                                  : CHAIN_OUTSIDE;
-    c->detail = root->row ? NULL : wording_call(a, root);
+    c->detail = lock || hand_off ? NULL : wording_call(a, root);
     c->text = chain_text_onwards(a, procs, far, c->blocked);
 }
 

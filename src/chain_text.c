@@ -23,7 +23,7 @@ static const char *rest_text(struct arena *a, const struct thread *th, int block
     for (; th; th = th->edge.to) {
         if (th->edge.to && th->row->kind == KIND_JOIN)
             told++;
-        else if (th->row && lock_kind_class(th->row->kind) == CLASS_LOCK)
+        else if (th->row && lock_kind_has_holder(th->row->kind))
             told += (int)th->row->now;
     }
     return told < blocked ? arena_printf(a, "; %d blocked in all", blocked) : "";
@@ -90,9 +90,13 @@ static const char *circle_text(struct arena *a, const struct thread *root, int d
 
 static const char *self_text(struct arena *a, const struct thread *th, int blocked, bool timed)
 {
-    return arena_printf(a, "%stid %d (%.*s) waits%s for a mutex it already owns: %s%s",
+    const char *what = lock_kind_class(th->row->kind) == CLASS_FILELOCK
+                           ? "file lock that it holds through another descriptor"
+                           : "mutex it already owns";
+
+    return arena_printf(a, "%stid %d (%.*s) waits%s for a %s: %s%s",
                         timed ? "" : "SELF-DEADLOCK ", th->tid, COMM_LEN - 1, th->fact->comm,
-                        timed ? " until its timeout" : "", wording_lock(a, th->row),
+                        timed ? " until its timeout" : "", what, wording_lock(a, th->row),
                         behind_text(a, blocked - 1));
 }
 

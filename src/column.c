@@ -184,6 +184,12 @@ static double number(enum column c, const struct snap_lock *l)
         return l->wait_share;
     case COL_AGE:
         return oldest_wait_ms(l);
+    case COL_SLEEP:
+        return l->wait_ms;
+    case COL_TRIES:
+        return l->attempts_per_s;
+    case COL_REFUSED:
+        return l->refused_share;
     case COL_PID:
         return or_unknown(l->pid);
     default:
@@ -219,6 +225,21 @@ static char *kind_text(char *dst, size_t size, const struct snap_lock *l, int wi
     return dst;
 }
 
+/* What belongs to the path of a file lock: " (deleted)", " bytes 100-199". Returns its length. */
+static size_t file_text(char *dst, size_t size, const struct snap_lock *l)
+{
+    size_t len = 0;
+
+    if (l->deleted)
+        len += (size_t)snprintf(dst, size, " (deleted)");
+    if (l->ranged && l->range_end == UINT64_MAX)
+        len += (size_t)snprintf(dst + len, size - len, " from byte %" PRIu64, l->range_start);
+    else if (l->ranged)
+        len += (size_t)snprintf(dst + len, size - len, " bytes %" PRIu64 "-%" PRIu64,
+                                l->range_start, l->range_end);
+    return len;
+}
+
 /* Which object: its name, else its file and its address; "" unknown. */
 static char *object_text(char *dst, size_t size, const struct snap_lock *l, int width, bool ascii)
 {
@@ -227,6 +248,7 @@ static char *object_text(char *dst, size_t size, const struct snap_lock *l, int 
     size_t len = strlen(copy(dst, size, ""));
     if (l->path)
         len = fmt_safe(dst, size, l->path, strlen(l->path), ascii);
+    len += file_text(dst + len, size - len, l);
     /* A file holds one lock per flock, but a shared mapping may hold many. */
     if (l->address && l->class != CLASS_FILELOCK)
         snprintf(dst + len, size - len, "%s0x%" PRIx64, len ? " " : "", l->address);

@@ -5,9 +5,17 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A semaphore that lets one of many servers accept: who has it waits for work, the others for their
+ * turn to do so. */
+static bool is_held_by_idler(const struct snap_lock *l)
+{
+    return l->kind == KIND_SYSV_SEM && l->nholders == 1 && l->holders[0].state_known &&
+           l->holders[0].state == THREAD_NET;
+}
+
 static bool is_contended(const struct snapshot *s, const struct snap_lock *l)
 {
-    if (l->class != CLASS_LOCK && l->class != CLASS_FILELOCK)
+    if (l->class == CLASS_SYNC || is_held_by_idler(l))
         return false;
     if (s->looks < ALARM_MIN_LOOKS || l->waiters_avg_10s * (double)s->looks < ALARM_MIN_SIGHTINGS)
         return false;
@@ -31,11 +39,26 @@ static const struct snap_lock *worst(const struct snapshot *s, bool proven)
     return NULL;
 }
 
+/* "flock on /run/app.lock", "posix lock on app.db RESERVED". */
+static const char *file_lock_name(struct arena *a, const struct snap_lock *l)
+{
+    const char *kind = lock_kind_name(l->kind), *word = l->kind == KIND_FLOCK ? "" : " lock";
+
+    if (l->name || l->path)
+        return arena_printf(a, "%s%s on %s%s", kind, word, l->name ? l->name : l->path,
+                            l->deleted ? " (deleted)" : "");
+    return arena_printf(a, "%s%s %s", kind, word, l->id);
+}
+
 /* "mutex 0x7f3200000040 (in queue_push)": with the function through which most come. */
 static const char *lock_name(struct arena *a, const struct snap_lock *l)
 {
     const char *name = l->name;
 
+    if (l->class == CLASS_FILELOCK)
+        name = file_lock_name(a, l);
+    else if (l->kind == KIND_SYSV_SEM)
+        name = arena_printf(a, "semaphore %s", name);
     if (!name)
         name = l->path ? arena_printf(a, "%s in %s", lock_kind_name(l->kind), l->path)
                        : arena_printf(a, "%s 0x%" PRIx64, lock_kind_name(l->kind), l->address);
@@ -50,6 +73,11 @@ static const char *holder_text(struct arena *a, const struct snap_lock *l)
         return l->held == 0       ? "free at this moment"
                : l->waiters == 0 ? "nobody waits at this moment"
                                  : "holder unknown";
+    if (h->tid < 0 && h->pid > 0 && h->detail)
+        return h->detail;
+    if (l->kind == KIND_SYSV_SEM && h->tid >= 0 && !h->gone)
+        return arena_printf(a, "perhaps held by %s[%d]: %s", h->comm, h->tid,
+                            h->detail ? h->detail : "unknown");
     if (h->tid < 0 || h->gone)
         return arena_printf(a, "holder: %s", h->detail ? h->detail : "unknown");
     return arena_printf(a, "held by %s[%d]%s: %s%s%s", h->comm, h->tid,
@@ -192,7 +220,8 @@ static void possible_contention(struct snapshot *s, const struct snap_lock *l)
 
 struct totals {
     double threads, unreadable, states[THREAD_STATES];
-    size_t living;
+    size_t living, nfrozen;
+    const struct snap_process *frozen; /* the first of NFROZEN; NULL */
 };
 
 static struct totals sum(const struct snapshot *s)
@@ -202,6 +231,9 @@ static struct totals sum(const struct snapshot *s)
     for (size_t i = 0; i < s->nprocesses; i++) {
         const struct snap_process *p = &s->processes[i];
         t.living += !p->ended;
+        t.nfrozen += p->frozen;
+        if (p->frozen && !t.frozen)
+            t.frozen = p;
         t.threads += p->threads;
         t.unreadable += p->unreadable;
         for (int k = 0; k < THREAD_STATES; k++)
@@ -231,6 +263,25 @@ static const char *where_they_are(struct arena *a, const struct totals *t)
     return text;
 }
 
+/* ", but 12.0 attempts a second do not wait (99 % refused)" */
+static const char *refusals(struct arena *a, const struct snap_lock *l)
+{
+    return arena_printf(a, ", but %.1f attempts a second are made that do not wait (%.0f %% refused)",
+                        l->attempts_per_s, l->refused_share * 100);
+}
+
+static void frozen(struct snapshot *s, const struct totals *t)
+{
+    const char *more =
+        t->nfrozen > 1 ? arena_printf(&s->arena, " (and %zu more processes)", t->nfrozen - 1) : "";
+
+    s->severity = SEVERITY_WARNING;
+    s->verdict = arena_printf(&s->arena,
+                              "the cgroup of %s[%d]%s is frozen: none of its %d threads runs, "
+                              "whatever it was blocked in",
+                              t->frozen->comm, t->frozen->pid, more, t->frozen->threads);
+}
+
 static bool files_contended(const struct snapshot *s, const struct totals *t)
 {
     double file = t->states[THREAD_FILELOCK];
@@ -253,6 +304,24 @@ static double on_unknown_words(const struct snapshot *s)
     return n;
 }
 
+/* Who retries without waiting is never seen blocked. */
+static const char *pollers(struct snapshot *s)
+{
+    struct arena *a = &s->arena;
+
+    for (size_t i = 0; i < s->nlocks; i++) {
+        const struct snap_lock *l = &s->locks[i];
+        if (!l->only_held || l->nholders == 0)
+            continue;
+        return arena_printf(a, "; %s is held by %s[%d], and nobody is blocked in it%s",
+                            file_lock_name(a, l), l->holders[0].comm, l->holders[0].pid,
+                            isnan(l->refused_share)
+                                ? ": who retries (LOCK_NB, F_SETLK) cannot be seen without --events"
+                                : refusals(a, l));
+    }
+    return "";
+}
+
 static void no_contention(struct snapshot *s, const struct totals *t)
 {
     struct arena *a = &s->arena;
@@ -264,7 +333,8 @@ static void no_contention(struct snapshot *s, const struct totals *t)
     if (s->looks < ALARM_MIN_LOOKS)
         looks = arena_printf(a, " in %" PRIu64 " look%s so far", s->looks,
                              s->looks == 1 ? "" : "s");
-    s->verdict = arena_printf(a, "no contention%s (%s%s)", looks, where_they_are(a, t), aside);
+    s->verdict = arena_printf(a, "no contention%s (%s%s)%s", looks, where_they_are(a, t), aside,
+                              pollers(s));
 }
 
 void diagnose_verdict(struct snapshot *s)
@@ -276,13 +346,17 @@ void diagnose_verdict(struct snapshot *s)
     const struct snap_chain *c = worst_chain(s, &nstuck);
 
     s->severity = SEVERITY_INFO;
-    if (t.living == 0) {
+    if (t.living == 0 && s->may_come) {
+        s->verdict = "nobody holds or wants a lock on this file at this moment";
+    } else if (t.living == 0) {
         s->verdict = "nothing is left to watch";
     } else if (t.threads == 0) {
         s->severity = SEVERITY_WARNING;
         s->verdict = "cannot tell: no thread could be looked at";
     } else if (c) {
         stuck(s, c, nstuck);
+    } else if (t.frozen) {
+        frozen(s, &t);
     } else if (t.states[THREAD_STOPPED] > t.threads / 2) {
         s->severity = SEVERITY_WARNING;
         s->verdict = arena_printf(&s->arena, "%.0f of %.0f threads are stopped (by a signal)",

@@ -25,9 +25,65 @@ struct lockkey lockkey_make(const struct process_fact *p, const struct word_fact
     return k;
 }
 
+/* Which kinds of file locks know each other. */
+enum { APART_FLOCK, APART_RANGE, APART_LEASE };
+
+struct lockkey lockkey_file(const struct file_lock *l)
+{
+    struct lockkey key;
+
+    memset(&key, 0, sizeof(key));
+    key.space = LOCKKEY_FILE;
+    key.execs = l->kind == FILELOCK_FLOCK   ? APART_FLOCK
+                : l->kind == FILELOCK_LEASE ? APART_LEASE
+                                            : APART_RANGE;
+    key.a = l->file.dev;
+    key.b = l->file.inode;
+    key.c = l->start;
+    key.d = l->end;
+    return key;
+}
+
+struct lockkey lockkey_sem(int id, uint16_t num)
+{
+    struct lockkey key;
+
+    memset(&key, 0, sizeof(key));
+    key.space = LOCKKEY_SEM;
+    key.a = (uint64_t)id;
+    key.b = num;
+    return key;
+}
+
+static void file_text(char *dst, size_t size, const struct lockkey *k)
+{
+    static const char *const name[] = {"flock", "posix", "lease"};
+    char end[24] = "";
+
+    if (k->d != FILE_END)
+        snprintf(end, sizeof(end), "%" PRIu64, k->d);
+    int n = snprintf(dst, size, "%s:%" PRIx64 ":%" PRIu64, name[k->execs], k->a, k->b);
+    if (n > 0 && (size_t)n < size && (k->c || k->d != FILE_END))
+        snprintf(dst + n, size - (size_t)n, ":%" PRIu64 "-%s", k->c, end);
+}
+
+static void kernel_text(char *dst, size_t size, const struct lockkey *k)
+{
+    if (k->d)
+        snprintf(dst, size, "kernel:%" PRIu64 ":%" PRIx64, k->a, k->d);
+    else
+        snprintf(dst, size, "kernel:%" PRIu64 ":%" PRIu64, k->a, k->b);
+}
+
 void lockkey_text(char *dst, size_t size, const struct lockkey *k)
 {
-    if (k->space == LOCKKEY_SHARED)
+    if (k->space == LOCKKEY_FILE)
+        file_text(dst, size, k);
+    else if (k->space == LOCKKEY_SEM)
+        snprintf(dst, size, "sysv:%" PRIu64 "[%" PRIu64 "]", k->a, k->b);
+    else if (k->space == LOCKKEY_KERNEL)
+        kernel_text(dst, size, k);
+    else if (k->space == LOCKKEY_SHARED)
         snprintf(dst, size, "shm:%" PRIx64 ":%" PRIu64 "+0x%" PRIx64, k->a, k->b, k->c);
     else if (k->execs)
         snprintf(dst, size, "%" PRIu64 ".%" PRIu32 ":0x%" PRIx64, k->a, k->execs, k->b);
@@ -58,6 +114,22 @@ struct lockkey lockkey_site(const struct process_fact *p, bool shared, const cha
     if (!shared) {
         key.execs = p->execs;
         key.a = (uint64_t)p->pid;
+        key.c = p->start_ticks;
+    }
+    return key;
+}
+
+struct lockkey lockkey_kernel(int family, const struct process_fact *p, const char *place)
+{
+    struct lockkey key;
+
+    memset(&key, 0, sizeof(key));
+    key.space = LOCKKEY_KERNEL;
+    key.a = (uint64_t)family;
+    if (place) {
+        key.d = hash_text(place) | 1;
+    } else {
+        key.b = (uint64_t)p->pid;
         key.c = p->start_ticks;
     }
     return key;

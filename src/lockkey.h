@@ -17,13 +17,16 @@ enum lockkey_space {
                         own */
     LOCKKEY_SITE_SHARED, /* the same for all processes: where these words lie in memory that is
                             mapped shared */
+    LOCKKEY_FILE,   /* file, range, and flock or not: these two kinds do not know each other */
+    LOCKKEY_SEM,    /* System V set and number in it */
+    LOCKKEY_KERNEL, /* family of kernel functions, and the inode or process where that is known */
 };
 
 /* Compared as bytes: always made by lockkey_make(), which clears the padding. */
 struct lockkey {
     uint32_t space;
     uint32_t execs; /* PRIVATE: another program has other locks at the same address */
-    uint64_t a, b, c;
+    uint64_t a, b, c, d;
 };
 
 /*
@@ -44,8 +47,18 @@ struct lockkey lockkey_site(const struct process_fact *p, bool shared, const cha
 void lockkey_site_text(char *dst, size_t size, const struct lockkey *key, const char *label,
                        uint64_t caller);
 
-/* A short text for any other, the lock's id: "16147:0x7f12..." ("16147.1:..." after an exec) or
- * "shm:fe00:1234+0x40". */
+/* The key of a lock on the range of L, for all who want these bytes in whatever mode. */
+struct lockkey lockkey_file(const struct file_lock *l);
+
+/* The key of semaphore NUM of the System V set ID. */
+struct lockkey lockkey_sem(int id, uint16_t num);
+
+/* The key of a lock inside the kernel: of the family FAMILY (any number that stands for it) and of
+ * PLACE, a path; or, where PLACE is NULL, of process P. */
+struct lockkey lockkey_kernel(int family, const struct process_fact *p, const char *place);
+
+/* A short text for any other, the lock's id: "16147:0x7f12..." ("16147.1:..." after an exec),
+ * "shm:fe00:1234+0x40", "flock:fe00:1234", "posix:fe00:1234:0-99", "sysv:3[0]". */
 void lockkey_text(char *dst, size_t size, const struct lockkey *key);
 
 #endif

@@ -130,6 +130,25 @@ struct lock_row *locktab_site_row(struct locktab *t, const struct process_fact *
     return r;
 }
 
+struct lock_row *locktab_keyed_row(struct locktab *t, const struct process_fact *p,
+                                   const struct lockkey *key, enum lock_kind kind,
+                                   enum confidence confidence)
+{
+    const struct wait_class c = {.kind = kind, .confidence = confidence};
+    struct lock_row *r = locktab_find(t, key);
+
+    if (!r)
+        r = new_row(t, key, p, NULL, &c);
+    if (key->space == LOCKKEY_SEM && r->kind != kind) { /* used in another way */
+        r->kind = kind;
+        r->confidence = confidence;
+    }
+    r->name_known = true;
+    if (r->pid == 0)
+        r->pid = p->pid;
+    return r;
+}
+
 /* What was found out about the object that lies there. */
 static void free_findings(struct lock_row *r)
 {
@@ -191,18 +210,25 @@ uint32_t locktab_waiters(const struct locktab *t, const struct lock_row *r)
     return r->counted == t->sweep ? r->now : 0;
 }
 
-static void count_busy(struct locktab *t, struct lock_row *r, const struct lock_state *early)
+void locktab_count_busy(struct locktab *t, struct lock_row *r, bool held)
 {
-    if (!early->known || r->looked == t->sample)
+    if (r->looked == t->sample)
         return;
     r->looked = t->sample;
     if (!r->busy)
         r->busy = xcalloc(1, sizeof(*r->busy));
     window_add(&r->busy->looks, t->now, 1);
-    window_add(&r->busy->held, t->now, early->held);
-    r->held = early->held;
-    r->seen_held |= early->held;
-    r->seen_free |= !early->held;
+    window_add(&r->busy->held, t->now, held);
+    r->held = held;
+    r->seen_held |= held;
+    r->seen_free |= !held;
+}
+
+static void count_busy(struct locktab *t, struct lock_row *r, const struct lock_state *early)
+{
+    if (!early->known)
+        return;
+    locktab_count_busy(t, r, early->held);
     /* A word on which always the same single thread sleeps is where that thread parks. */
     if (r->kind == KIND_FUTEX_LOCK && r->confidence == CONF_UNKNOWN && r->crowded &&
         r->seen_held && r->seen_free)
@@ -275,6 +301,8 @@ static void free_row(struct locktab *t, struct lock_row *r)
     HASH_DEL(t->rows, r);
     free_findings(r);
     free(r->path);
+    free(r->estimate);
+    free(r->attempts);
     free(r);
 }
 
@@ -330,7 +358,7 @@ double locktab_second(struct locktab *t, struct lock_row *r, int ago)
 double locktab_busy(struct locktab *t, struct lock_row *r)
 {
     /* What is done once and for all has no utilisation. */
-    if (!r->busy || lock_kind_class(r->kind) != CLASS_LOCK || r->kind == KIND_ONCE)
+    if (!r->busy || !lock_kind_has_holder(r->kind) || r->kind == KIND_ONCE)
         return NAN;
     uint64_t looks = window_sum(&r->busy->looks, t->now, 10);
     return looks < BUSY_MIN_LOOKS ? NAN : per(window_sum(&r->busy->held, t->now, 10), looks);

@@ -12,6 +12,7 @@
 #include "sample.h"
 #include "snapshot.h"
 #include "wait.h"
+#include "estimate.h"
 #include "window.h"
 
 /* What two reads of the lock's memory in one sweep say about its holder. */
@@ -55,6 +56,16 @@ struct lock_row {
                         NULL; owned */
     struct profile *profile; /* of its holders; NULL before the first sighting; owned */
     uint64_t dev, inode;
+    struct file_lock file; /* key FILE: what its waiters want; exclusive when any of them does */
+    bool deleted;          /* PATH has no name any more */
+    struct sem_wait sem;   /* key SEM: what the last of its waiters wants */
+    uint64_t only_held;    /* sweep in which a watched process had the file open that another had
+                              locked, and nobody waited */
+    struct estimate *estimate; /* of its sleeps; NULL: not kept for such locks; owned */
+    struct attempts {      /* --events */
+        double per_s, refused; /* NaN */
+        struct attempt_fact last;
+    } *attempts; /* NULL: not counted; owned */
     uint32_t now;    /* threads waiting in the last sweep */
     uint64_t counted; /* sweep in which NOW was counted */
     bool seen_held, seen_free; /* the word was found so at some look */
@@ -103,6 +114,11 @@ struct lock_row *locktab_site_row(struct locktab *t, const struct process_fact *
                                   const struct lockkey *key, const char *id, enum lock_kind kind,
                                   const char *name);
 
+/* The row of KEY, whose id is lockkey_text()'s; made if new, of KIND. */
+struct lock_row *locktab_keyed_row(struct locktab *t, const struct process_fact *p,
+                                   const struct lockkey *key, enum lock_kind kind,
+                                   enum confidence confidence);
+
 /* The row with this key, or NULL. */
 struct lock_row *locktab_find(const struct locktab *t, const struct lockkey *key);
 
@@ -122,6 +138,9 @@ void locktab_wait(struct locktab *t, struct lock_row *r, const struct process_fa
 
 /* Takes what the sample's words say: busy for every row, the holder for rows with waiters. */
 void locktab_words(struct locktab *t, const struct sample *s);
+
+/* One look at whether R is held, where no word tells. */
+void locktab_count_busy(struct locktab *t, struct lock_row *r, bool held);
 
 /* Ends a sweep: windows move on; rows that nobody has waited for during a minute go. */
 void locktab_end_sweep(struct locktab *t);

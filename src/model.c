@@ -7,6 +7,7 @@
 #include "chain.h"
 #include "holder.h"
 #include "locktab.h"
+#include "model_files.h"
 #include "model_internal.h"
 #include "model_stacks.h"
 #include "proctab.h"
@@ -110,15 +111,30 @@ static void find_row(struct model *m, const struct sample *s, const struct proce
     const struct thread_fact *f = th->fact;
     const struct word_fact *word = f->word >= 0 ? &s->words[f->word] : NULL;
 
-    if (f->seen != SEEN_CALL) {
-        th->row = NULL;
-        return;
-    }
-    if (f->futex.addr && (f->fresh || !is_settled(th->row, word)))
+    if (f->seen != SEEN_CALL || !f->futex.addr) {
+        enum lock_mode mode;
+        struct lock_row *row = model_file_row(m, p, th, &mode);
+        if (row || f->fresh || f->seen != SEEN_CALL) {
+            th->row = row;
+            th->mode = mode;
+        }
+        if (f->seen != SEEN_CALL)
+            return;
+    } else if (f->fresh || !is_settled(th->row, word)) {
         settle_row(m, th, p, word);
-    else if (!f->futex.addr && f->fresh)
-        th->row = NULL;
+    }
     model_apply_stack(m, p, th);
+}
+
+static enum thread_state state_of(const struct process_fact *p, const struct thread *th)
+{
+    /* Whatever it was blocked in when its cgroup was frozen. */
+    if (p->frozen)
+        return THREAD_STOPPED;
+    /* A lock that is waited for in epoll is a lock all the same. */
+    if (th->kind == KIND_MONITOR || th->kind == KIND_SYSV_SEM)
+        return THREAD_LOCK;
+    return th->kind == KIND_KERNEL ? THREAD_KERNEL : wait_state(th->fact, th->kind);
 }
 
 static void see_thread(struct model *m, const struct sample *s, const struct process_fact *p,
@@ -130,9 +146,7 @@ static void see_thread(struct model *m, const struct sample *s, const struct pro
         model_name_row(m, th->row);
         locktab_wait(&m->locks, th->row, p);
     }
-    /* A lock that is waited for in epoll is a lock all the same. */
-    proctab_count(&m->procs, th,
-                  th->kind == KIND_MONITOR ? THREAD_LOCK : wait_state(th->fact, th->kind));
+    proctab_count(&m->procs, th, state_of(p, th));
 }
 
 static void see_process(struct model *m, const struct sample *s, const struct process_fact *p)
@@ -171,12 +185,16 @@ void model_feed(struct model *m, const struct sample *s)
         meet_threads(m, s);
         proctab_take_owners(&m->procs, s);
         model_take_answers(m, s);
+        model_take_files(m, s);
         for (size_t i = 0; i < s->nprocesses; i++)
             see_process(m, s, &s->processes[i]);
         proctab_end_sweep(&m->procs);
     }
     locktab_words(&m->locks, s);
+    if (s->kind == SAMPLE_RELOOK)
+        model_take_relook(m, s);
     if (s->kind == SAMPLE_SWEEP) {
+        model_end_files(m, s->mono);
         locktab_end_sweep(&m->locks);
         model_expire_stacks(m);
         chain_note(&m->procs);
@@ -194,6 +212,7 @@ size_t model_requests(struct model *m, struct request *out, size_t max)
             holder_request(&m->procs, r, m->now, &out[n]))
             n++;
     }
+    n = model_request_files(m, out, n, max);
     return model_request_stacks(m, out, n, max);
 }
 

@@ -70,6 +70,23 @@ static const struct waiting *waiters_of(const struct lock_row *r, const struct w
     return hit;
 }
 
+/* Where in the queue for a file lock. */
+static void put_place(struct snap_waiter *w, const struct model *m, const struct thread *th)
+{
+    const struct filetab *t = &m->procs.files;
+    const struct file_waiter *place = NULL;
+
+    w->behind = -1;
+    if (th->row->key.space == LOCKKEY_FILE)
+        place = filetab_place(t, th->pid, &th->fact->wants);
+    if (!place)
+        return;
+    w->level = place->level;
+    w->blocked_by = place->level > 1 ? "soft" : "hard";
+    if (place->behind >= 0 && t->waiters[place->behind].pid > 0)
+        w->behind = t->waiters[place->behind].pid;
+}
+
 static void put_waiters(struct snap_lock *l, struct arena *a, const struct model *m,
                         const struct waiting *hit, size_t n)
 {
@@ -83,6 +100,7 @@ static void put_waiters(struct snap_lock *l, struct arena *a, const struct model
         out[i].mode = th->mode;
         out[i].age_ms = ms(m->now + m->start - th->fact->since);
         out[i].blocked_by = chain_blocked_by(th);
+        put_place(&out[i], m, th);
     }
     l->waiter_threads = out;
     l->nwaiter_threads = count;
@@ -112,6 +130,30 @@ static int threads_beside(const struct model *m, const struct lock_row *r)
     return n;
 }
 
+/* Nobody waits for it or has lately, and a watched process has the file open. */
+static bool is_only_held(struct model *m, struct lock_row *r)
+{
+    return r->only_held == m->locks.sweep && window_sum(&r->waiters, m->now, 60) == 0;
+}
+
+/* Over 10 s where these have events enough, else over a minute. */
+static void put_sleeps(struct snap_lock *l, struct model *m, struct lock_row *r)
+{
+    l->attempts_per_s = r->attempts ? r->attempts->per_s : NAN;
+    l->refused_share = r->attempts ? r->attempts->refused : NAN;
+    if (!r->estimate)
+        return;
+    struct figures f = {0};
+    for (int seconds = 10; f.events < ESTIMATE_ENOUGH && seconds <= 60; seconds += 50) {
+        f = estimate_figures(r->estimate, m->now, seconds,
+                                            locktab_mean(&m->locks, r, seconds),
+                                            window_sum(&m->locks.sweeps, m->now, seconds),
+                                            MIN(m->now, seconds * NSEC_PER_SEC));
+    }
+    l->wait_ms = f.wait_ms;
+    l->contended_per_s = f.contended_per_s;
+}
+
 static void put_lock(struct snap_lock *l, struct arena *a, struct model *m, struct lock_row *r)
 {
     int threads = threads_beside(m, r);
@@ -123,6 +165,10 @@ static void put_lock(struct snap_lock *l, struct arena *a, struct model *m, stru
     l->pid = r->npids > 1 ? -1 : r->pid;
     l->address = r->object;
     l->path = r->path ? arena_strdup(a, r->path) : NULL;
+    l->deleted = r->deleted;
+    l->ranged = r->key.space == LOCKKEY_FILE && (r->file.start > 0 || r->file.end != FILE_END);
+    l->range_start = r->file.start;
+    l->range_end = r->file.end;
     l->site = r->site ? arena_strdup(a, r->site) : NULL;
     l->name = wording_name(a, r);
     l->waiters = (int)locktab_waiters(&m->locks, r);
@@ -136,7 +182,10 @@ static void put_lock(struct snap_lock *l, struct arena *a, struct model *m, stru
     l->wait_ms = l->wait_ms_p99 = l->wait_ms_max = NAN;
     l->contended_per_s = l->acquired_per_s = NAN;
     l->hold_us = l->ceiling_per_s = l->model_wait_ms = NAN;
-    if (l->waiters > 0)
+    l->queue_depth = filetab_depth(&m->procs.files, r);
+    l->only_held = is_only_held(m, r);
+    put_sleeps(l, m, r);
+    if (l->waiters > 0 || l->only_held)
         l->holders = holder_list(a, &m->procs, r, &l->nholders);
     put_history(l, m, r);
 }
@@ -154,7 +203,7 @@ static int compare_locks(const void *a, const void *b)
 /* A lock in private memory ends with its process, or when that starts another program. */
 static bool lives(const struct model *m, const struct lock_row *r)
 {
-    if (r->key.space == LOCKKEY_SHARED || r->key.space == LOCKKEY_SITE_SHARED)
+    if (r->key.space == LOCKKEY_SHARED || r->key.space >= LOCKKEY_SITE_SHARED)
         return true;
     const struct proc *p = proctab_proc_of(&m->procs, r->pid);
     return p && !p->ended && p->start_ticks == r->key.c && p->execs == r->key.execs;
@@ -176,6 +225,14 @@ static int compare_ranked(const void *a, const void *b)
     return (x->waiters < y->waiters) - (x->waiters > y->waiters);
 }
 
+/* A sleep inside the kernel is told as a lock only when several shared it. */
+static bool is_worth_showing(struct model *m, struct lock_row *r)
+{
+    if (r->kind == KIND_KERNEL && !r->crowded)
+        return false;
+    return window_sum(&r->waiters, m->now, 60) > 0 || is_only_held(m, r);
+}
+
 /* The rows of class sync, or of all others, that are worth showing: at most MAX_ROWS of them, those
  * with most waiters. Adds how many are left out to *LEFT_OUT. */
 static size_t rank_rows(struct model *m, bool sync, struct ranked *out, size_t *left_out)
@@ -186,7 +243,7 @@ static size_t rank_rows(struct model *m, bool sync, struct ranked *out, size_t *
     HASH_ITER(hh, m->locks.rows, r, tmp)
     {
         if ((lock_kind_class(r->kind) == CLASS_SYNC) != sync || !lives(m, r) ||
-            window_sum(&r->waiters, m->now, 60) == 0)
+            !is_worth_showing(m, r))
             continue;
         out[n++] = (struct ranked){r, locktab_mean(&m->locks, r, 10)};
     }
@@ -243,6 +300,7 @@ static void put_process(struct snap_process *out, struct proc *p)
     out->pid = p->pid;
     memcpy(out->comm, f->comm, sizeof(out->comm));
     out->ended = p->ended;
+    out->frozen = !p->ended && p->fact && p->fact->frozen;
     out->threads = p->ended ? 0 : p->threads;
     out->cpus_allowed = f->cpus_allowed > 0 ? f->cpus_allowed : -1;
     out->rss_kb = f->rss_kb;
@@ -284,7 +342,7 @@ static void put_processes(struct snapshot *s, struct model *m)
 /* lock-top itself ------------------------------------------------------------------- */
 
 #define MAX_REFUSED  3 /* processes that are named */
-#define MAX_DEGRADED (11 + MAX_REFUSED)
+#define MAX_DEGRADED (14 + MAX_REFUSED)
 
 static size_t put_refused(const char **out, struct arena *a, const struct model *m)
 {
@@ -324,6 +382,14 @@ static size_t put_degraded(const char **out, struct arena *a, const struct model
     if (f->unprobed)
         out[n++] = arena_printf(a, "%u words that may be locks are not probed, there are too many: "
                                 "no BUSY%% for these", f->unprobed);
+    if (f->denied)
+        out[n++] = arena_printf(a, "%u more process%s may not be looked at", f->denied,
+                                f->denied == 1 ? "" : "es");
+    if (f->malformed)
+        out[n++] = arena_printf(a, "%" PRIu64 " lines of /proc/locks were not understood",
+                                f->malformed);
+    if (f->attempts_why)
+        out[n++] = arena_printf(a, "--events: %s", f->attempts_why);
     if (m->rows_left_out)
         out[n++] = arena_printf(a, "%zu more locks are waited for and not listed",
                                 m->rows_left_out);
@@ -355,6 +421,7 @@ static void put_self(struct snapshot *s, struct model *m)
         .stops = now->stops,
         .unreadable = now->unreadable,
         .vanished = now->vanished,
+        .denied = now->denied,
         .stop_us_max = now->stops ? (double)now->stop_max / (double)NSEC_PER_USEC : NAN,
         .degraded = degraded,
         .ndegraded = put_degraded(degraded, &s->arena, m),
@@ -377,6 +444,7 @@ struct snapshot *model_snapshot(struct model *m)
     memcpy(s->kernel, m->host.kernel, sizeof(s->kernel));
     s->cpus = m->host.cpus;
     s->looks = window_sum(&m->locks.sweeps, m->now, 10);
+    s->may_come = m->self.may_come;
     m->snapshots++;
     s->has_stacks = m->stacks_mode != STACKS_OFF;
     put_locks(s, m);

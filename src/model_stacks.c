@@ -399,7 +399,7 @@ static int wanted(const struct model *m, const struct thread *th)
 
     if (!thread_is_asleep(f) || has_stack(m, th))
         return NOT_WANTED;
-    if (th->row && (lock_kind_class(th->row->kind) == CLASS_LOCK || th->row->kind == KIND_JOIN))
+    if (th->row && (lock_kind_has_holder(th->row->kind) || th->row->kind == KIND_JOIN))
         return 0;
     /* What has only just gone to sleep is likely up again before it can be looked at. */
     bool sleeps_on = !f->fresh || !f->runs;
@@ -426,6 +426,12 @@ static void ask_for_postponed(struct asking *a, const struct postponed *p)
 }
 
 /* In turn: what does not fit in this sweep comes first in the next. */
+/* Where there are many processes, those in which nobody waits for a lock have no say. */
+static bool rests(const struct thread *th, enum stacks_mode mode)
+{
+    return th->proc->fact && th->proc->fact->resting && mode != STACKS_ALL;
+}
+
 static void ask_for_threads(struct asking *a)
 {
     struct model *m = a->m;
@@ -434,7 +440,9 @@ static void ask_for_threads(struct asking *a)
 
     for (size_t i = 0; i < n && a->n < a->max && m->tokens >= 1; i++) {
         struct thread *th = m->procs.by_slot[(from + i) % n];
-        int how = th && th->sweep == m->procs.sweep ? wanted(m, th) : NOT_WANTED;
+        int how = th && th->sweep == m->procs.sweep && !rests(th, m->stacks_mode)
+                      ? wanted(m, th)
+                      : NOT_WANTED;
         if (how == 0 && ask_stack(a, th, false, NULL))
             m->asked_slot = th->slot + 1;
         else if (how > 0 && how < NOT_WANTED && later[how - 1].n < POSTPONED_MAX)

@@ -20,10 +20,22 @@ static bool is_foreign_number(const struct proctab *procs, const struct lock_row
     return false;
 }
 
+/* Whether descriptors and the kernel tell who holds it, and not memory. */
+static bool is_of_kernel(const struct lock_row *r)
+{
+    return r->key.space == LOCKKEY_FILE || r->key.space == LOCKKEY_SEM;
+}
+
 struct thread *holder_of(const struct proctab *procs, const struct lock_row *r, bool *agreed)
 {
     pid_t tid = named_tid(r);
     bool clear;
+
+    if (is_of_kernel(r)) {
+        struct owner o = owner_of_file(procs, r);
+        *agreed = o.agreed;
+        return o.thread;
+    }
 
     *agreed = r->kind == KIND_JOIN || r->holder.agreed;
     if (tid <= 0)
@@ -108,6 +120,8 @@ static enum owner_is judge_unnamed(const struct lock_row *r)
 
 struct owner owner_of(const struct proctab *procs, const struct lock_row *r)
 {
+    if (is_of_kernel(r))
+        return owner_of_file(procs, r);
     struct owner o = {.is = OWNER_THREAD, .tid = named_tid(r)};
 
     o.thread = holder_of(procs, r, &o.agreed);
@@ -173,7 +187,7 @@ bool holder_request(struct proctab *procs, struct lock_row *r, nsec_t now, struc
     pid_t tid = named_tid(r);
     bool agreed;
 
-    if (tid <= 0 || (r->key.space == LOCKKEY_SHARED && is_foreign_number(procs, r)))
+    if (is_of_kernel(r) || tid <= 0 || (r->key.space == LOCKKEY_SHARED && is_foreign_number(procs, r)))
         return false;
     struct thread *th = holder_of(procs, r, &agreed);
     if (holder_wanted(r, th, now)) {

@@ -25,6 +25,13 @@ enum owner_is {
     OWNER_READERS,    /* held for reading; readers are not recorded */
     OWNER_UNNAMED,    /* held, and nobody is named */
     OWNER_UNREADABLE, /* its memory could not be read */
+    /* Locks on files and System V semaphores only: */
+    OWNER_PROCESS,    /* a process (HOLDER) of several threads, which of them is not recorded */
+    OWNER_TAKER_ENDED, /* who took it has ended, and no process was found that got the descriptor */
+    OWNER_UNSEEN,     /* held, and no process that may be looked at holds it */
+    OWNER_REMOTE,     /* a file server keeps it: the holder may be on another machine */
+    OWNER_UNSEARCHED, /* its holders are still being looked for */
+    OWNER_HINT,       /* HINT operated on the semaphore last; who took it is not recorded */
 };
 
 struct owner {
@@ -34,11 +41,21 @@ struct owner {
     bool agreed;           /* both reads of the last sweep say the same (a join: always) */
     bool sure;             /* of OWNER_DIED, OWNER_ENDED, OWNER_ELSEWHERE: it is so; else likely */
     const struct owner_fact *fact; /* OWNER_ELSEWHERE, and OWNER_ENDED where it was looked up */
+    const struct file_holder *holder; /* of a file lock: the one meant, or NULL */
+    int holders;                      /* how many processes hold it */
+    pid_t hint;                       /* OWNER_HINT; 0 nobody */
 };
 
-/* The owner of R, which is of class lock or a join, as of the last sweep. OWNER_ENDED and
+/* The owner of R, which is of class lock or filelock or a join, as of the last sweep. OWNER_ENDED and
  * OWNER_ELSEWHERE are only said of a lock whose kind is proved, by its call, memory and stack. */
 struct owner owner_of(const struct proctab *procs, const struct lock_row *r);
+
+/* Of a lock on a file or a System V semaphore: what owner_of() says. Where several hold it, one of
+ * which it is known what it does. */
+struct owner owner_of_file(const struct proctab *procs, const struct lock_row *r);
+
+/* The thread through which process H->pid holds: its only one; NULL where there are several. */
+struct thread *owner_thread_of(const struct proctab *procs, pid_t pid);
 
 /* The thread that holds R (that is joined), as R names it, or NULL; *AGREED as above. */
 struct thread *holder_of(const struct proctab *procs, const struct lock_row *r, bool *agreed);

@@ -252,6 +252,7 @@ static void forget(struct proctab *t, size_t slot)
         return;
     fold(th);
     HASH_DEL(t->by_tid, th);
+    free(th->peer.text);
     free(th);
     t->by_slot[slot] = NULL;
 }

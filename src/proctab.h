@@ -8,6 +8,7 @@
 #ifndef LT_PROCTAB_H
 #define LT_PROCTAB_H
 
+#include "filetab.h"
 #include "hash.h"
 #include "locktab.h"
 #include "sample.h"
@@ -63,6 +64,11 @@ struct thread {
     enum lock_kind kind;  /* of that, KIND_NONE if none */
     enum lock_mode mode;
     struct edge edge;
+    struct peer {       /* what the socket that it sleeps on is connected to */
+        char *text;     /* NULL: not known; owned */
+        uint64_t inode;
+        nsec_t asked_at; /* model time; 0: never */
+    } peer;
     uint64_t run_ns, runq_ns; /* schedstat at the last sweep */
     nsec_t at;                /* model time of the last sweep */
     struct thread_stacks stack;
@@ -126,6 +132,7 @@ struct proctab {
     struct thread *by_tid; /* hash */
     struct proc *procs;    /* hash */
     struct named_tid *named; /* hash; those of interest */
+    struct filetab files;
     uint64_t sweep;
     nsec_t start, now; /* model time as in locktab */
 };

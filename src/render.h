@@ -35,7 +35,7 @@ char *render_states(char *dst, size_t size, const struct snapshot *s, int proces
 /* "CRITICAL 31 threads ...": the word says what the screen's colour says; "" without a verdict. */
 char *render_verdict(char *dst, size_t size, const struct snapshot *s, bool ascii);
 /* What stands in place of an empty list of locks, and of chains. */
-const char *render_no_locks(const struct snapshot *s);
+const char *render_no_locks(void);
 char *render_no_chains(char *dst, size_t size, const struct snapshot *s);
 char *render_sync_fold(char *dst, size_t size, const struct snapshot *s);
 /* "degraded: WHY" for the INDEX-th reason; -1: all of them in one line. */

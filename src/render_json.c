@@ -147,6 +147,7 @@ static json_t *self_json(const struct snap_self *self)
     put(o, "stop_us_max", number(self->stop_us_max));
     put(o, "unreadable", count((int64_t)self->unreadable));
     put(o, "vanished", count((int64_t)self->vanished));
+    put(o, "denied", count(self->denied));
     put(o, "degraded", degraded_json(self));
     return o;
 }
@@ -178,6 +179,7 @@ static json_t *process_json(const struct snap_process *p)
     put(o, "majflt_per_s", number(p->majflt_per_s));
     put(o, "states", states_json(p->states));
     put(o, "throttle", json_null());
+    put(o, "frozen", json_boolean(p->frozen));
     return o;
 }
 
@@ -237,6 +239,18 @@ static json_t *stacks_json(const struct snap_lock *l, bool known)
     return a;
 }
 
+/* Bytes, both included; no end: null. A lock on all of a file has no range. */
+static json_t *range_json(const struct snap_lock *l)
+{
+    if (!l->ranged)
+        return json_null();
+    json_t *o = checked(json_object());
+    put(o, "start", json_integer((json_int_t)l->range_start));
+    put(o, "end", l->range_end == UINT64_MAX ? json_null()
+                                             : json_integer((json_int_t)l->range_end));
+    return o;
+}
+
 static const char *holder_state(const struct snap_holder *h)
 {
     if (h->gone)
@@ -244,7 +258,7 @@ static const char *holder_state(const struct snap_holder *h)
     return h->state_known ? thread_state_name(h->state) : NULL;
 }
 
-static json_t *holder_json(const struct snap_holder *h)
+static json_t *holder_json(const struct snap_lock *l, const struct snap_holder *h)
 {
     json_t *o = checked(json_object());
 
@@ -257,6 +271,8 @@ static json_t *holder_json(const struct snap_holder *h)
     put(o, "confidence", word(confidence_name(h->confidence)));
     put(o, "age_ms", age(h->age_ms));
     put(o, "waits_for", safe_text(h->waits_for));
+    put(o, "fd", l->class == CLASS_FILELOCK && h->fd >= 0 ? json_integer(h->fd) : json_null());
+    put(o, "held_ms", l->class == CLASS_FILELOCK ? age(h->held_ms) : json_null());
     return o;
 }
 
@@ -270,6 +286,8 @@ static json_t *waiter_json(const struct snap_waiter *w)
     put(o, "mode", word(lock_mode_name(w->mode)));
     put(o, "age_ms", age(w->age_ms));
     put(o, "blocked_by", word(w->blocked_by));
+    put(o, "level", id_number(w->level));
+    put(o, "behind", id_number(w->behind));
     return o;
 }
 
@@ -278,7 +296,7 @@ static json_t *holders_json(const struct snap_lock *l)
     json_t *a = checked(json_array());
 
     for (size_t i = 0; i < l->nholders; i++)
-        append(a, holder_json(&l->holders[i]));
+        append(a, holder_json(l, &l->holders[i]));
     return a;
 }
 
@@ -312,6 +330,8 @@ static void put_identity(json_t *o, const struct snap_lock *l)
     put(o, "pid", id_number(l->pid));
     put(o, "address", address(l->address));
     put(o, "path", safe_text(l->path));
+    put(o, "deleted", json_boolean(l->deleted));
+    put(o, "range", range_json(l));
 }
 
 static void put_figures(json_t *o, const struct snap_lock *l)
@@ -331,6 +351,10 @@ static void put_figures(json_t *o, const struct snap_lock *l)
     put(o, "hold_us", number(l->hold_us));
     put(o, "ceiling_per_s", number(l->ceiling_per_s));
     put(o, "model_wait_ms", number(l->model_wait_ms));
+    put(o, "queue_depth", id_number(l->queue_depth));
+    put(o, "attempts_per_s", number(l->attempts_per_s));
+    put(o, "refused_share", number(l->refused_share));
+    put(o, "only_held", json_boolean(l->only_held));
 }
 
 static json_t *lock_json(const struct snap_lock *l, bool has_stacks)

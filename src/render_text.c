@@ -318,16 +318,9 @@ char *render_sync_fold(char *dst, size_t size, const struct snapshot *s)
     return dst;
 }
 
-const char *render_no_locks(const struct snapshot *s)
+const char *render_no_locks(void)
 {
-    double files = 0;
-
-    for (size_t i = 0; i < s->nprocesses; i++)
-        files += s->processes[i].states[THREAD_FILELOCK] > 0
-                     ? s->processes[i].states[THREAD_FILELOCK]
-                     : 0;
-    return files >= 0.05 ? "file locks are waited for; they are counted (file), not listed"
-                         : "no lock is waited for";
+    return "no lock is waited for";
 }
 
 char *render_no_chains(char *dst, size_t size, const struct snapshot *s)
@@ -336,7 +329,7 @@ char *render_no_chains(char *dst, size_t size, const struct snapshot *s)
 
     dst[0] = '\0';
     for (size_t i = 0; i < s->nlocks; i++)
-        if (s->locks[i].class == CLASS_LOCK)
+        if (s->locks[i].class == CLASS_LOCK || s->locks[i].class == CLASS_FILELOCK)
             waiters += MAX(s->locks[i].waiters, 0);
     if (waiters == 0)
         add(dst, size, "no thread is known to wait for another");
@@ -380,7 +373,7 @@ static void print_list(FILE *out, const struct snapshot *s, const struct text_st
     const struct snap_lock *told = s->threads ? NULL : render_code_lock(s);
 
     if (n == 0)
-        fprintf(out, "%s\n", render_no_locks(s));
+        fprintf(out, "%s\n", render_no_locks());
     else
         print_row(out, s, style, NULL);
     for (size_t i = 0; i < n; i++) {
@@ -389,6 +382,29 @@ static void print_list(FILE *out, const struct snapshot *s, const struct text_st
             render_code(out, told, style->ascii);
     }
     free(locks);
+}
+
+/* Of many processes only those in which somebody waits for a lock. */
+#define PROCESSES_TOLD 8
+
+static bool is_waiting(const struct snap_process *p)
+{
+    return p->states[THREAD_LOCK] + p->states[THREAD_FILELOCK] + p->states[THREAD_KERNEL] >= 0.05;
+}
+
+static void print_processes(FILE *out, const struct snapshot *s)
+{
+    char line[LINE_SIZE];
+    size_t told = 0;
+
+    for (size_t i = 0; i < s->nprocesses && told < PROCESSES_TOLD; i++) {
+        if (s->nprocesses > PROCESSES_TOLD && !is_waiting(&s->processes[i]))
+            continue;
+        fprintf(out, "%s\n", render_process(line, sizeof(line), s, (int)i));
+        told++;
+    }
+    if (told < s->nprocesses)
+        fprintf(out, "%s\n", render_process(line, sizeof(line), s, -1));
 }
 
 /* All of it -------------------------------------------------------------------------------- */
@@ -400,8 +416,7 @@ void render_text(FILE *out, const struct snapshot *s, const struct text_style *s
     fprintf(out, "%s\n", render_header(line, sizeof(line), s, style->ascii));
     if (render_verdict(line, sizeof(line), s, style->ascii)[0])
         fprintf(out, "%s\n", line);
-    for (size_t i = 0; i < s->nprocesses; i++)
-        fprintf(out, "%s\n", render_process(line, sizeof(line), s, (int)i));
+    print_processes(out, s);
     fprintf(out, "%s\n", render_states(line, sizeof(line), s, -1));
     print_list(out, s, style);
     render_chains(out, s, style->ascii);

@@ -68,6 +68,13 @@ enum lock_class lock_kind_class(enum lock_kind k)
     return kinds[k].class;
 }
 
+bool lock_kind_has_holder(enum lock_kind k)
+{
+    enum lock_class c = lock_kind_class(k);
+
+    return c == CLASS_LOCK || c == CLASS_FILELOCK;
+}
+
 const char *confidence_name(enum confidence c)
 {
     static const char *const names[] = {

@@ -39,6 +39,8 @@ enum lock_kind {
 };
 const char *lock_kind_name(enum lock_kind k);        /* "mutex-recursive" */
 enum lock_class lock_kind_class(enum lock_kind k);
+/* Whether somebody holds such a thing while others wait: classes lock and filelock. */
+bool lock_kind_has_holder(enum lock_kind k);
 
 /* How a holder, kind or name is known. */
 enum confidence {
@@ -67,6 +69,8 @@ struct snap_holder {
     enum confidence confidence;
     double age_ms;           /* in that state for at least so long, NaN */
     const char *waits_for;   /* id of the lock it waits for itself, or NULL */
+    int fd;                  /* of a file lock: its descriptor that holds the lock; -1 */
+    double held_ms;          /* of a file lock: it has held it for at least so long; NaN */
 };
 
 struct snap_waiter {
@@ -75,6 +79,9 @@ struct snap_waiter {
     enum lock_mode mode;
     double age_ms;          /* has slept at least so long */
     const char *blocked_by; /* "hard" (by the holder), "soft" (by the queue), NULL unknown */
+    int level;              /* of a file lock: 1 right behind the holder, 2 behind such a waiter,
+                               and so on; 0 unknown */
+    pid_t behind;           /* LEVEL 2 and more: process of that waiter; -1 */
 };
 
 /* One frame of a stack, innermost first. */
@@ -176,6 +183,9 @@ struct snap_lock {
     pid_t pid;                  /* of the process it lives in; -1 when several share it */
     uint64_t address;           /* of the object, in PID; 0 unknown */
     const char *path;           /* file behind a shared lock or a file lock, or NULL */
+    bool deleted;               /* that file has no name any more */
+    bool ranged;                /* a file lock on a part of the file: */
+    uint64_t range_start, range_end; /* these bytes, both included; UINT64_MAX: no end */
 
     /* Windows: mean over the sweeps of the last 1, 10, 60 s (or since start, if shorter). */
     int waiters; /* threads blocked on it at the last sweep */
@@ -187,6 +197,11 @@ struct snap_lock {
     double wait_ms, wait_ms_p99, wait_ms_max; /* length of one sleep, ms */
     double contended_per_s, acquired_per_s;
     double hold_us, ceiling_per_s, model_wait_ms;
+    int queue_depth;        /* of a file lock: levels of its tree of waiters; -1 */
+    double attempts_per_s;  /* --events: attempts at a file lock, 10 s; NaN */
+    double refused_share;   /* 0..1: of the attempts that do not wait, those refused; NaN */
+    bool only_held;         /* nobody waits; a watched process has the file open that another has
+                               locked: such as poll for it cannot be seen */
 
     const struct snap_holder *holders;
     size_t nholders;
@@ -206,6 +221,7 @@ struct snap_process {
     char comm[COMM_LEN];
     int threads;
     bool ended;
+    bool frozen;          /* its cgroup is frozen */
     double cpu_cores;     /* CPUs used, mean of the last second or so */
     int cpus_allowed;     /* -1 */
     int64_t rss_kb;       /* -1 */
@@ -221,6 +237,7 @@ struct snap_self {
     int64_t rss_kb;
     double sweep_hz, probe_hz; /* reached since the last snapshot */
     uint64_t samples, stops, unreadable, vanished;
+    long denied; /* processes of the target that may not be looked at */
     double stop_us_max;
     const char *const *degraded; /* sentences: what is not measured as it should be */
     size_t ndegraded;
@@ -236,6 +253,7 @@ struct snapshot {
     struct snap_self self;
     const struct snap_process *processes; /* watched ones, by PID */
     size_t nprocesses;
+    bool may_come;  /* where no process is watched: some may come, and lock-top goes on */
     uint64_t looks; /* sweeps behind the means over 10 s */
     /* Objects of class sync that are waited for now, and the threads on them by kind: all of them,
      * also those that LOCKS has no room for. */

@@ -5,11 +5,14 @@
 
 #include "signature.h"
 #include "stacktab.h"
+#include "wording_files.h"
 
 const char *wording_name(struct arena *a, const struct lock_row *r)
 {
     if (r->given)
         return arena_strdup(a, r->given);
+    if (r->key.space >= LOCKKEY_FILE)
+        return wording_file_name(a, r);
     /* A library may have several of one sort: where it lies tells them apart. */
     if (r->inside)
         return !r->name || strstr(r->inside, r->name) /* which some say already */
@@ -26,6 +29,8 @@ const char *wording_lock(struct arena *a, const struct lock_row *r)
 {
     const char *name = wording_name(a, r);
 
+    if (!r->given && r->key.space >= LOCKKEY_FILE)
+        return wording_file_lock(a, r);
     if (name && (r->given || r->kind == KIND_MONITOR)) /* the latter's name says what it is */
         return name;
     return name ? arena_printf(a, "%s %s", lock_kind_name(r->kind), name)
@@ -83,8 +88,9 @@ const char *wording_call(struct arena *a, const struct thread *th)
         return arena_printf(a, "syscall %ld", f->nr);
     if (f->fd < 0)
         return arena_strdup(a, syscalls_name(f->call));
-    return arena_printf(a, "%s fd %d%s%s%s", syscalls_name(f->call), f->fd, f->fd_path ? " " : "",
-                        f->fd_path ? f->fd_path : "", who_is_slow(f));
+    const char *what = th->peer.text ? th->peer.text : f->fd_path;
+    return arena_printf(a, "%s fd %d%s%s%s", syscalls_name(f->call), f->fd, what ? " " : "",
+                        what ? what : "", who_is_slow(f));
 }
 
 /* What a thread does, and what joins that to its name. */
@@ -142,16 +148,20 @@ static struct clause root_clause(struct arena *a, const struct proctab *procs,
 {
     if (th->fact->seen == SEEN_UNREADABLE)
         return which("may not be looked at");
+    if (th->proc->fact && th->proc->fact->frozen)
+        return which("is frozen (its cgroup is)");
     if (th->state == THREAD_STOPPED)
         return which("is stopped (by a signal)");
     if (th->state == THREAD_RUNQ)
         return which("waits for a CPU");
     if (th->state == THREAD_RUNNING)
         return which("runs");
-    if (th->row && lock_kind_class(th->row->kind) == CLASS_LOCK)
+    if (th->row && lock_kind_has_holder(th->row->kind))
         return which("has just got it");
     const char *place = place_text(a, procs, th);
-    return th->row ? which(hand_off_text(a, th->row->kind, place)) : blocked_clause(a, th, place);
+    return th->row && lock_kind_class(th->row->kind) == CLASS_SYNC
+               ? which(hand_off_text(a, th->row->kind, place))
+               : blocked_clause(a, th, place);
 }
 
 const char *wording_held_by(struct arena *a, const struct thread *th)
@@ -178,7 +188,7 @@ static const char *link_text(struct arena *a, const struct thread *th)
 static struct clause end_clause(struct arena *a, const struct proctab *procs,
                                 const struct thread *th)
 {
-    if (!th->row || lock_kind_class(th->row->kind) != CLASS_LOCK)
+    if (!th->row || !lock_kind_has_holder(th->row->kind))
         return root_clause(a, procs, th);
     struct owner o = owner_of(procs, th->row);
     if (o.is == OWNER_THREAD)
@@ -301,6 +311,8 @@ static const char *free_text(struct arena *a, const struct proctab *procs, struc
 const char *wording_owner(struct arena *a, const struct proctab *procs, struct lock_row *r,
                           const struct owner *o)
 {
+    if (r->key.space == LOCKKEY_FILE || r->key.space == LOCKKEY_SEM)
+        return wording_file_owner(a, procs, r, o);
     switch (o->is) {
     case OWNER_NONE:
         return free_text(a, procs, r);
@@ -328,8 +340,7 @@ const char *wording_owner(struct arena *a, const struct proctab *procs, struct l
         return readers_text(a, procs, r);
     case OWNER_UNREADABLE:
         return "the lock's memory could not be read";
-    case OWNER_UNNAMED:
-    case OWNER_THREAD:
+    default:
         break;
     }
     if (r->kind != KIND_MONITOR)

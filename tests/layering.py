@@ -21,6 +21,7 @@ import tempfile
 OWNED_BY = {
     "compiler.h": "err",
     "hash.h": "xalloc",
+    "filefacts.h": "filelocks",
     "calls.def": "syscalls",
     "calls_nr.inc": "syscalls",  # generated
     "syscalls_table.h": "syscalls",
