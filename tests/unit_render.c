@@ -110,7 +110,8 @@ static void test_hostile_names(void **state)
                             .mode = MODE_SHARED,
                             .detail = "read fd 3 \033]0;x\a",
                             .age_ms = NAN};
-    struct snap_waiter w = {7, 8, "\xe2\x80\xae\"\\x", MODE_NONE, NAN, NULL};
+    struct snap_waiter w = {
+        .pid = 7, .tid = 8, .comm = "\xe2\x80\xae\"\\x", .mode = MODE_NONE, .age_ms = NAN};
     struct snap_lock locks[3];
     const char *degraded[] = {"line 1\nline 2"};
 

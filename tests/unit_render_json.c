@@ -58,17 +58,21 @@ static void test_json_has_the_names_of_the_contract(void **state)
                    "threads ");
     assert_keys(json_object_get(o, "host"), "name kernel cpus ");
     assert_keys(json_object_get(o, "self"), "cpu_pct rss_kb sweep_hz probe_hz samples stops "
-                                            "stop_us_max unreadable vanished degraded ");
+                                            "stop_us_max unreadable vanished denied degraded ");
     assert_keys(p, "pid comm threads cpu_cores cpus_allowed rss_kb voluntary_per_s "
-                   "involuntary_per_s minflt_per_s majflt_per_s states throttle ");
+                   "involuntary_per_s minflt_per_s majflt_per_s states throttle "
+                   "frozen ");
     assert_keys(json_object_get(p, "states"), "running runq lock filelock sync net pipe disk "
                                               "kernel sleep stopped other ");
-    assert_keys(l, "id class kind confidence name site pid address path waiters waiters_avg_1s "
-                   "waiters_avg_10s waiters_avg_60s waiters_max wait_share busy wait_ms "
+    assert_keys(l, "id class kind confidence name site pid address path deleted range waiters "
+                   "waiters_avg_1s waiters_avg_10s waiters_avg_60s waiters_max wait_share busy wait_ms "
                    "wait_ms_p99 wait_ms_max contended_per_s acquired_per_s hold_us ceiling_per_s "
-                   "model_wait_ms holders waiter_threads stacks history held ");
-    assert_keys(first(l, "holders"), "pid tid comm mode state detail confidence age_ms waits_for ");
-    assert_keys(first(l, "waiter_threads"), "pid tid comm mode age_ms blocked_by ");
+                   "model_wait_ms queue_depth attempts_per_s refused_share only_held "
+                   "holders waiter_threads stacks history held ");
+    assert_keys(first(l, "holders"), "pid tid comm mode state detail confidence age_ms waits_for "
+                                 "fd held_ms ");
+    assert_keys(first(l, "waiter_threads"), "pid tid comm mode age_ms blocked_by level "
+                                        "behind ");
     json_decref(o);
 }
 
@@ -167,10 +171,11 @@ static void test_json_unknown_is_null(void **state)
     size_t nulls = 0;
 
     json_object_foreach(lock, key, value) nulls += json_is_null(value);
-    assert_int_equal(nulls, 5 + 15 + 2); /* name, site, pid, address, path; every figure; stacks, held */
+    /* Name, site, pid, address, path, range; every figure; queue, attempts; stacks, held. */
+    assert_int_equal(nulls, 6 + 15 + 3 + 2);
     nulls = 0;
     json_object_foreach(first(lock, "holders"), key, value) nulls += json_is_null(value);
-    assert_int_equal(nulls, 8); /* all but the confidence */
+    assert_int_equal(nulls, 10); /* all but the confidence */
     assert_true(json_is_null(json_object_get(o, "verdict")));
     assert_int_equal(json_array_size(json_object_get(lock, "history")), 0);
     assert_true(json_is_null(json_object_get(lock, "stacks")));
@@ -277,7 +282,12 @@ static void test_json_of_many_locks(void **state)
 
     (void)state;
     for (int i = 0; i < MANY_WAITERS; i++)
-        waiters[i] = (struct snap_waiter){100, 1000 + i, "worker", MODE_EXCLUSIVE, i / 3.0, "hard"};
+        waiters[i] = (struct snap_waiter){.pid = 100,
+                                            .tid = 1000 + i,
+                                            .comm = "worker",
+                                            .mode = MODE_EXCLUSIVE,
+                                            .age_ms = i / 3.0,
+                                            .blocked_by = "hard"};
     for (int i = 0; i < MANY_LOCKS; i++) {
         locks[i] = waited_lock("p100:7f0000000000", KIND_MUTEX, MANY_WAITERS);
         locks[i].waiter_threads = waiters;

@@ -71,8 +71,20 @@ static void add_identity(struct text_page *p, const struct snapshot *s, const st
         text_page_add(p, STYLE_PLAIN, "  waited for in %s",
                       funcname_fit(text, sizeof(text), l->site, SITE_WIDTH, ascii));
     if (l->path)
-        text_page_add(p, STYLE_PLAIN, "  file        %s",
-                      safe_text(text, sizeof(text), l->path, ascii));
+        text_page_add(p, STYLE_PLAIN, "  file        %s%s",
+                      safe_text(text, sizeof(text), l->path, ascii),
+                      l->deleted ? " (deleted)" : "");
+    if (l->ranged && l->range_end == UINT64_MAX)
+        text_page_add(p, STYLE_PLAIN, "  bytes       from %" PRIu64 " on", l->range_start);
+    else if (l->ranged)
+        text_page_add(p, STYLE_PLAIN, "  bytes       %" PRIu64 " to %" PRIu64, l->range_start,
+                      l->range_end);
+    if (l->only_held)
+        text_page_add(p, STYLE_PLAIN,
+                      "  Nobody is blocked in it. A watched process has the file open: if it tries");
+    if (l->only_held)
+        text_page_add(p, STYLE_PLAIN,
+                      "  again and again without waiting, only --events (root) can show that.");
 }
 
 static void add_waiting(struct text_page *p, const struct snap_lock *l)
@@ -89,7 +101,7 @@ static void add_waiting(struct text_page *p, const struct snap_lock *l)
     text_page_add(p, STYLE_PLAIN, "  share       %s of all thread time is spent waiting here",
                   fmt_fixed(a, sizeof(a), l->wait_share * 100, 0, "%"));
     if (!isnan(l->wait_ms))
-        text_page_add(p, STYLE_PLAIN, "  one sleep   mean %s   p99 %s   longest %s",
+        text_page_add(p, STYLE_PLAIN, "  one wait    mean %s   p99 %s   longest %s",
                       fmt_msec(a, sizeof(a), l->wait_ms), fmt_msec(b, sizeof(b), l->wait_ms_p99),
                       fmt_msec(c, sizeof(c), l->wait_ms_max));
     if (!isnan(l->contended_per_s) || !isnan(l->acquired_per_s))
@@ -100,6 +112,17 @@ static void add_waiting(struct text_page *p, const struct snap_lock *l)
         text_page_add(p, STYLE_PLAIN, "  hold        %s each time, so at most %s/s",
                       fmt_msec(a, sizeof(a), l->hold_us / 1000),
                       fmt_si(b, sizeof(b), l->ceiling_per_s));
+}
+
+/* Attempts that the kernel counted. */
+static void add_attempts(struct text_page *p, const struct snap_lock *l)
+{
+    char a[24], b[24];
+
+    if (!isnan(l->attempts_per_s))
+        text_page_add(p, STYLE_PLAIN, "  attempts    %s/s, %s of them refused as it was held",
+                      fmt_count(a, sizeof(a), l->attempts_per_s),
+                      fmt_fixed(b, sizeof(b), l->refused_share * 100, 0, "%"));
 }
 
 static void add_history(struct text_page *p, const struct snap_lock *l, bool ascii)
@@ -165,6 +188,9 @@ static void add_holder(struct text_page *p, const struct snapshot *s, const stru
         tid_text(tid, sizeof(tid), h->tid > 0 ? h->tid : h->pid), mode ? "   " : "",
         mode ? mode : "", doing, h->detail ? safe_text(text, sizeof(text), h->detail, ascii) : "",
         confidence_name(h->confidence));
+    if (h->fd >= 0 && h->held_ms > 0)
+        text_page_add(p, STYLE_PLAIN, "    through its descriptor %d, for at least %s", h->fd,
+                      age_text(text, sizeof(text), s, h->held_ms));
     if (h->waits_for)
         add_holders_wait(p, s, h->waits_for, ascii);
 }
@@ -218,7 +244,12 @@ static void add_waiter(struct text_page *p, const struct snapshot *s, const stru
     char comm[4 * COMM_LEN + 1], tid[16], age[24];
     const char *mode = lock_mode_name(w->mode), *by = w->blocked_by;
     const char *who = !by ? "-" : strcmp(by, "hard") == 0 ? "holder" : "queue";
+    char before[16];
 
+    if (w->behind > 0) { /* whom exactly */
+        snprintf(before, sizeof(before), "%d", w->behind);
+        who = before;
+    }
     text_page_add(p, STYLE_PLAIN, "  %6s %7s %-9s %-*s%s",
                   age_text(age, sizeof(age), s, w->age_ms > 0 ? w->age_ms : NAN),
                   tid_text(tid, sizeof(tid), w->tid), mode ? mode : "-", behind ? 9 : 0,
@@ -256,6 +287,7 @@ void view_lock_build(struct text_page *p, const struct snapshot *s, const char *
     }
     add_identity(p, s, l, ascii);
     add_waiting(p, l);
+    add_attempts(p, l);
     add_holders(p, s, l, ascii);
     add_chains(p, s, l, ascii);
     view_stacks_add(p, s, l, ascii);

@@ -155,7 +155,7 @@ static void draw_list(const struct area *a, const struct locks_layout *at,
     if (at->titles >= 0)
         draw_row(a, a->y + at->titles, STYLE_TITLE, set, s, NULL);
     if (n == 0 && at->list >= 0)
-        draw_line(a, a->y + at->list, STYLE_DIM, render_no_locks(s));
+        draw_line(a, a->y + at->list, STYLE_DIM, render_no_locks());
     for (int i = 0; i < at->nlist && c->top + (size_t)i < n; i++) {
         size_t row = c->top + (size_t)i;
         draw_row(a, a->y + at->list + i,
