@@ -5,21 +5,35 @@
 #include "compiler.h"
 
 const nsec_t estimate_delays[ESTIMATE_RUNGS] = {
-    200 * NSEC_PER_USEC,  400 * NSEC_PER_USEC,  800 * NSEC_PER_USEC,
-    1600 * NSEC_PER_USEC, 3200 * NSEC_PER_USEC, 6400 * NSEC_PER_USEC,
-    13 * NSEC_PER_MSEC,   26 * NSEC_PER_MSEC,   52 * NSEC_PER_MSEC,
+    50 * NSEC_PER_USEC,   100 * NSEC_PER_USEC,  200 * NSEC_PER_USEC,   400 * NSEC_PER_USEC,
+    800 * NSEC_PER_USEC,  1600 * NSEC_PER_USEC, 3200 * NSEC_PER_USEC,  6400 * NSEC_PER_USEC,
+    12800 * NSEC_PER_USEC, 25600 * NSEC_PER_USEC,
 };
+#define FIRST_RUNG 5 /* where nothing is known */
 
-#define SHARE_GOAL 0.10
+#define SHARE_GOAL 0.15
 #define SHARE_MAX  0.35 /* beyond, the two ways to read a share differ by a fifth */
 
-/* Waits longer than so many intervals between sweeps are all seen. */
+/* Delays, as parts of the time for which a lock is held (W by the waiters): to aim at, and beyond
+ * which too many may have come back. */
+#define HELD_GOAL 0.6
+#define HELD_MAX  1.2
+
+/* Waits longer than so many intervals between sweeps are nearly all seen. */
 #define LONG_WAIT 2.0
+/* Who is woken beside others and finds the lock taken begins a new sleep, but not a new wait: such
+ * sightings must be few where waits are counted. */
+#define CROWDED_MAX 0.02
+
+/* Taking ------------------------------------------------------------------------------- */
 
 void estimate_sweep(struct estimate *e, nsec_t t, bool begun, uint32_t waiters)
 {
+    window_add(&e->seen, t, 1);
+    window_add(&e->crowd, t, waiters);
     window_add(&e->begun, t, begun);
-    window_add(&e->crowded, t, waiters > 1);
+    window_add(&e->again, t, e->first && !begun);
+    e->first = begun;
 }
 
 /* The rung to which DELAY belongs: the one nearest in proportion. */
@@ -41,19 +55,35 @@ void estimate_pair(struct estimate *e, nsec_t t, nsec_t delay, bool left)
     window_add(&e->delay[i], t, (uint32_t)(delay / NSEC_PER_USEC));
 }
 
+/* Pairs -------------------------------------------------------------------------------- */
+
 struct rung {
-    double pairs, left, delay_s; /* DELAY_S: mean */
+    double pairs, left, delay; /* DELAY: mean, in s */
 };
 
-static struct rung rung_at(struct estimate *e, nsec_t t, int i, int seconds)
-{
-    struct rung r = {
-        .pairs = (double)window_sum(&e->pairs[i], t, seconds),
-        .left = (double)window_sum(&e->left[i], t, seconds),
-    };
+struct looks {
+    struct rung rungs[ESTIMATE_RUNGS]; /* those that were used, the shortest first */
+    int n;
+    double crowd; /* mean of the waiters beside which one waits, itself included */
+};
 
-    r.delay_s = r.pairs > 0 ? (double)window_sum(&e->delay[i], t, seconds) / r.pairs / 1e6 : NAN;
-    return r;
+static struct looks looks_of(struct estimate *e, nsec_t t, int seconds)
+{
+    struct looks out = {.n = 0};
+    double seen = (double)window_sum(&e->seen, t, seconds);
+
+    out.crowd = seen > 0 ? (double)window_sum(&e->crowd, t, seconds) / seen : 1;
+    for (int i = 0; i < ESTIMATE_RUNGS; i++) {
+        double pairs = (double)window_sum(&e->pairs[i], t, seconds);
+        if (pairs <= 0)
+            continue;
+        out.rungs[out.n++] = (struct rung){
+            .pairs = pairs,
+            .left = (double)window_sum(&e->left[i], t, seconds),
+            .delay = (double)window_sum(&e->delay[i], t, seconds) / pairs / 1e6,
+        };
+    }
+    return out;
 }
 
 /* d/W for the share F. */
@@ -62,72 +92,115 @@ static double hazard(double f)
     return (f - log(1 - f)) / 2;
 }
 
-/* The rate of ends that all rungs together tell best: of these, the one with most ends whose share
- * is not too large. */
-static double rate_of(struct estimate *e, nsec_t t, int seconds, double least_ends, double *ends)
+/*
+ * The rate 1/W with which as many would have left as did. For h = d/W the share is nearly
+ * h - h^2/4 (the inverse of hazard()), so over all rungs sum(n d) r - sum(n d^2) r^2/4 = ends.
+ */
+static double rate_of(const struct looks *l, double *ends)
 {
-    double rate = NAN;
+    double a = 0, b = 0;
 
     *ends = 0;
-    for (int i = 0; i < ESTIMATE_RUNGS; i++) {
-        struct rung r = rung_at(e, t, i, seconds);
-        if (r.left < least_ends || r.left <= *ends || r.left > r.pairs * SHARE_MAX)
-            continue;
-        *ends = r.left;
-        rate = hazard(r.left / r.pairs) / r.delay_s;
+    for (int i = 0; i < l->n; i++) {
+        const struct rung *r = &l->rungs[i];
+        *ends += r->left;
+        a += r->pairs * r->delay;
+        b += r->pairs * r->delay * r->delay;
     }
-    return rate;
+    return b > 0 ? 2 * (a - sqrt(MAX(a * a - b * *ends, 0.0))) / b : NAN;
 }
 
-/* No rung has told anything so far: where nobody has left, longer; where all have, shorter. */
-static nsec_t grope(struct estimate *e, nsec_t t)
+/* The longest looks are of use for waits that go with RATE. */
+static bool is_short_enough(const struct looks *l, double rate)
 {
-    for (int i = ESTIMATE_RUNGS; i-- > 0;) {
-        struct rung r = rung_at(e, t, i, 10);
-        if (r.pairs >= 20 && r.left == 0)
-            return estimate_delays[MIN(i + 1, ESTIMATE_RUNGS - 1)];
-    }
-    for (int i = 0; i < ESTIMATE_RUNGS; i++) {
-        struct rung r = rung_at(e, t, i, 10);
-        if (r.pairs >= 5 && r.left > r.pairs * SHARE_MAX)
-            return estimate_delays[MAX(i - 1, 0)];
-    }
-    return estimate_delays[3];
+    double h = rate * l->rungs[l->n - 1].delay;
+
+    return h <= hazard(SHARE_MAX) && h * l->crowd <= HELD_MAX;
 }
 
-#define FEW_ENDS 3 /* enough to choose a delay by */
+/* Sets aside looks after too long a delay, as long as the others tell of LEAST ends. True when what
+ * is left is of use; *RATE stands, roughly, when it is not too. */
+static bool settle(struct looks *l, double least, double *rate, double *ends)
+{
+    *rate = rate_of(l, ends);
+    while (l->n > 0) {
+        struct looks shorter = *l;
+        double fewer, shorter_rate;
+        shorter.n--;
+        shorter_rate = rate_of(&shorter, &fewer);
+        bool enough = fewer >= least;
+        /* Long looks that make the rate too low must not vouch for themselves. */
+        if (is_short_enough(l, enough ? MAX(*rate, shorter_rate) : *rate))
+            break;
+        if (!enough)
+            return false;
+        *l = shorter;
+        *rate = shorter_rate;
+        *ends = fewer;
+    }
+    return l->n > 0 && *ends >= least;
+}
+
+#define FEW_ENDS  3 /* enough to choose a delay by */
+#define FEW_PAIRS 20
+
+/* Hardly anybody has left so far: look again later and later. */
+static nsec_t grope(const struct looks *l)
+{
+    for (int i = l->n; i-- > 0;) {
+        int rung = rung_of((nsec_t)(l->rungs[i].delay * (double)NSEC_PER_SEC));
+        if (l->rungs[i].pairs >= FEW_PAIRS)
+            return estimate_delays[MIN(rung + 1, ESTIMATE_RUNGS - 1)];
+    }
+    return estimate_delays[FIRST_RUNG];
+}
 
 nsec_t estimate_best_delay(struct estimate *e, nsec_t t)
 {
-    double ends, rate = rate_of(e, t, 10, FEW_ENDS, &ends);
+    struct looks l = looks_of(e, t, 10);
+    double rate, ends;
     int best = 0;
 
-    if (isnan(rate))
-        return grope(e, t);
-    double goal = hazard(SHARE_GOAL) / rate * (double)NSEC_PER_SEC;
+    settle(&l, FEW_ENDS, &rate, &ends);
+    if (ends < FEW_ENDS)
+        return grope(&l);
+    double goal = MIN(hazard(SHARE_GOAL), HELD_GOAL / l.crowd) / rate * (double)NSEC_PER_SEC;
     while (best + 1 < ESTIMATE_RUNGS && (double)estimate_delays[best] * 1.4 < goal)
         best++;
     return estimate_delays[best];
 }
 
-/* By Little's law the mean wait is L over the rate of waits. Who is woken in a crowd and finds the
- * lock taken begins a new sleep, but not a new wait: then counting says nothing. */
-static double by_counting(struct estimate *e, nsec_t t, int seconds, double waiters, nsec_t span,
+/* Figures ------------------------------------------------------------------------------ */
+
+nsec_t estimate_span(nsec_t t, int seconds)
+{
+    return MIN(t, t % NSEC_PER_SEC + seconds * NSEC_PER_SEC);
+}
+
+/* By Little's law the mean wait is L over the rate of waits. */
+static double by_counting(struct estimate *e, nsec_t t, int seconds, double waiting_s,
                           double *waits)
 {
+    double seen = (double)window_sum(&e->seen, t, seconds);
+    double crowd = (double)window_sum(&e->crowd, t, seconds);
+    double once;
+
     *waits = (double)window_sum(&e->begun, t, seconds);
-    if (window_sum(&e->crowded, t, seconds) > 0 || *waits < ESTIMATE_MIN_EVENTS)
+    if (crowd > seen * (1 + CROWDED_MAX) || *waits < ESTIMATE_MIN_EVENTS)
         return NAN;
-    return waiters * ((double)span / (double)NSEC_PER_SEC) / *waits;
+    once = MAX(*waits - (double)window_sum(&e->again, t, seconds), 0.0);
+    return waiting_s / (*waits + once / 2);
 }
 
 struct figures estimate_figures(struct estimate *e, nsec_t t, int seconds, double waiters,
                                 uint64_t sweeps, nsec_t span)
 {
     struct figures out = {.wait_ms = NAN, .contended_per_s = NAN};
-    double interval = (double)span / (double)NSEC_PER_SEC / (double)sweeps, ends, waits;
-    double wait = 1 / rate_of(e, t, seconds, ESTIMATE_MIN_EVENTS, &ends);
-    double counted = by_counting(e, t, seconds, waiters, span, &waits);
+    struct looks l = looks_of(e, t, seconds);
+    double span_s = (double)span / (double)NSEC_PER_SEC, interval = span_s / (double)sweeps;
+    double rate, ends, waits;
+    double wait = settle(&l, ESTIMATE_MIN_EVENTS, &rate, &ends) ? 1 / rate : NAN;
+    double counted = by_counting(e, t, seconds, waiters * span_s, &waits);
 
     /* Waits that no sweep saw make the counted mean too long: it is believed only when it is far
      * beyond the interval, and the pairs do not speak against it. */

@@ -349,8 +349,8 @@ static bool is_local(const struct waits *w, uint64_t dev)
 /* When the kernel function tells more than the call. */
 enum telling {
     NEVER,
-    LATER,  /* when it sleeps long: these calls mostly wait for a device */
-    AT_ONCE, /* these seldom sleep but for a lock */
+    LATER,  /* when it sleeps long */
+    AT_ONCE,
 };
 
 static enum telling telling(const struct thread_fact *f, const struct look *l)
@@ -363,11 +363,12 @@ static enum telling telling(const struct thread_fact *f, const struct look *l)
         return is_local(l->waits, f->wants.file.dev) ? NEVER : LATER;
     switch (syscalls_wait(f->call)) {
     case WAIT_KERNEL:
+    case WAIT_DISK: /* these waits are short */
         return AT_ONCE;
-    case WAIT_DISK:
+    case WAIT_FD:
+        return f->fd_kind == FD_FILE ? AT_ONCE : NEVER;
     case WAIT_FILELOCK:
         return LATER;
-    case WAIT_FD:
     case WAIT_FCNTL:
         return f->fd_kind == FD_FILE ? LATER : NEVER;
     default:

@@ -65,7 +65,10 @@ def test_waiters_for_a_session(site, observe, tmp_path):
             for snapshot in observe(site.pid, *site.workers):
                 waiting = [p for p in snapshot["processes"] if p["states"]["filelock"] > 0.9]
                 assert len(waiting) == others
-                assert snapshot["verdict"].startswith(f"{others}.0 threads wait for file locks")
+                (row,) = [row for row in snapshot["locks"] if row["waiters"]]
+                assert (row["kind"], row["path"], row["waiters"]) == ("flock", str(file), others)
+                assert f"flock on {file}" in snapshot["verdict"], snapshot["verdict"]
+            assert [one["pid"] in [site.pid, *site.workers] for one in row["holders"]] == [True]
         finally:
             held.unlink(missing_ok=True)
         assert [answer.result(30) for answer in answers] == ["served"] * (1 + others)
@@ -82,6 +85,9 @@ def test_waiters_for_a_file(php, program, programs, observe, tmp_path):
         check_filelock(snapshot, holder.pid, 0)
         for waiter in waiters:
             check_filelock(snapshot, waiter.pid)
+    (row,) = [row for row in snapshot["locks"] if row["waiters"]]
+    assert (row["kind"], row["path"], row["waiters"]) == ("flock", str(file), 4)
+    assert [one["pid"] for one in row["holders"]] == [holder.pid]
     holder.end()
     wait_until(lambda: waiters_for_file(file) == 3, "one to get it")
     for waiter in waiters:  # one after another they would all have their turn

@@ -17,7 +17,7 @@ def shell(find, talk, tmp_path):
     return start
 
 
-def test_writers_of_one_database(shell, observe):
+def test_writers_of_one_database(shell, observe, watch):
     holder = shell()
     assert holder.say("CREATE TABLE t (v); BEGIN IMMEDIATE; SELECT 'held';") == "held"
     writers = [shell() for _ in range(WRITERS)]
@@ -34,6 +34,15 @@ def test_writers_of_one_database(shell, observe):
         for writer in writers:
             sleeping = process_of(snapshot, writer.pid)["states"]["sleep"]
             assert sleeping == pytest.approx(1, abs=0.2)
+
+    # They cannot be seen to wait, but who holds what they have open can.
+    seen = watch("-p", writers[0].pid, "-d", 0.3).until(
+        lambda s: any(row["only_held"] for row in s["locks"]), "the lock that is held"
+    )
+    rows = [row for row in seen["locks"] if row["only_held"]]
+    assert {row["name"] for row in rows} >= {"db RESERVED"}, rows
+    assert {one["pid"] for row in rows for one in row["holders"]} == {holder.pid}
+    assert "cannot be seen" in seen["verdict"], seen["verdict"]
 
     assert holder.say("COMMIT; SELECT 'free';") == "free"
     observe(*(writer.pid for writer in writers))
