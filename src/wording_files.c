@@ -77,7 +77,17 @@ static const char *process_text(struct arena *a, const struct proctab *procs,
                         wording_inherited(a, o->holder));
 }
 
-static const char *remote_text(struct arena *a, const struct file_fact *f)
+static bool is_waiter(const struct lock_row *r, pid_t pid)
+{
+    for (int i = 0; i < r->npids; i++) {
+        if (r->pids[i] == pid)
+            return true;
+    }
+    return false;
+}
+
+static const char *remote_text(struct arena *a, const struct lock_row *r,
+                               const struct file_fact *f)
 {
     const char *server = f->server ? f->server : "?";
 
@@ -87,7 +97,8 @@ static const char *remote_text(struct arena *a, const struct file_fact *f)
                             "the server has no lock manager",
                             server);
     if (f->fs == FS_FUSE && f->fuse_daemon > 0)
-        return arena_printf(a, "waits for FUSE daemon %d (%s)", f->fuse_daemon, server);
+        return arena_printf(a, "waits for FUSE daemon %d%s, which serves %s", f->fuse_daemon,
+                            is_waiter(r, f->fuse_daemon) ? " (the same process!)" : "", server);
     return arena_printf(a, "waits for the file server of %s, which knows its holder", server);
 }
 
@@ -121,7 +132,7 @@ const char *wording_file_owner(struct arena *a, const struct proctab *procs,
         return "held by a process that cannot be seen here (another user's, or another PID "
                "namespace)";
     case OWNER_REMOTE:
-        return f ? remote_text(a, f) : NULL;
+        return f ? remote_text(a, r, f) : NULL;
     case OWNER_HINT:
         return hint_text(a, procs, r, o);
     case OWNER_UNREADABLE:
@@ -129,14 +140,4 @@ const char *wording_file_owner(struct arena *a, const struct proctab *procs,
     default:
         return NULL;
     }
-}
-
-const char *wording_server(struct arena *a, const struct proctab *procs, const struct thread *th)
-{
-    const struct file_fact *f = filetab_file(&procs->files, th->fact->wants.file);
-
-    if (!f || f->fs != FS_FUSE || f->fuse_daemon <= 0)
-        return NULL;
-    return arena_printf(a, "waits for FUSE daemon %d%s", f->fuse_daemon,
-                        f->fuse_daemon == th->pid ? " (the same process!)" : "");
 }

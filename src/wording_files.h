@@ -21,8 +21,4 @@ const char *wording_file_owner(struct arena *a, const struct proctab *procs,
 /* How H came to hold: "; through a descriptor of 11739, which has ended"; "" when it took it. */
 const char *wording_inherited(struct arena *a, const struct file_holder *h);
 
-/* Why TH, which wants a lock on a file or does what a file server must do, gets no answer; NULL:
- * there is nothing to say. */
-const char *wording_server(struct arena *a, const struct proctab *procs, const struct thread *th);
-
 #endif

@@ -21,6 +21,7 @@
 
 static const char *path;
 static int inherited = -1, listener = -1;
+static int life[2]; /* of this process: reads end when it has ended */
 static struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0};
 static struct shared {
     _Atomic int ready; /* holders that hold */
@@ -84,9 +85,14 @@ static void take_and_die(void)
     wl_check(fd >= 0 && flock(fd, LOCK_EX) == 0, "flock");
     pid_t child = fork();
     wl_check(child >= 0, "fork");
-    if (child == 0) {
+    if (child == 0) { /* nobody else would end it */
+        char byte;
+        close(life[1]);
         shared->child = getpid();
-        sleep_on();
+        shared->ready++;
+        while (read(life[0], &byte, 1) < 0)
+            ;
+        _exit(0);
     }
     await_ready(1);
     raise(SIGKILL);
@@ -280,6 +286,7 @@ int main(int argc, char **argv)
     wl_check(path, "which file? give: file PATH");
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     wl_check(shared != MAP_FAILED, "mmap");
+    wl_check(pipe2(life, O_CLOEXEC) == 0, "pipe2");
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
         if (!strcmp(scene, scenes[i].name)) {
             scenes[i].make();
