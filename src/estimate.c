@@ -5,14 +5,14 @@
 #include "compiler.h"
 
 const nsec_t estimate_delays[ESTIMATE_RUNGS] = {
-    50 * NSEC_PER_USEC,   100 * NSEC_PER_USEC,  200 * NSEC_PER_USEC,   400 * NSEC_PER_USEC,
-    800 * NSEC_PER_USEC,  1600 * NSEC_PER_USEC, 3200 * NSEC_PER_USEC,  6400 * NSEC_PER_USEC,
+    50 * NSEC_PER_USEC,    100 * NSEC_PER_USEC,   200 * NSEC_PER_USEC,  400 * NSEC_PER_USEC,
+    800 * NSEC_PER_USEC,   1600 * NSEC_PER_USEC,  3200 * NSEC_PER_USEC, 6400 * NSEC_PER_USEC,
     12800 * NSEC_PER_USEC, 25600 * NSEC_PER_USEC,
 };
 #define FIRST_RUNG 5 /* where nothing is known */
 
 #define SHARE_GOAL 0.15
-#define SHARE_MAX  0.35 /* beyond, the two ways to read a share differ by a fifth */
+#define SHARE_MAX  0.40 /* beyond, the two ways to read a share differ by more than a quarter */
 
 /* Delays, as parts of the time for which a lock is held (W by the waiters): to aim at, and beyond
  * which too many may have come back. */
@@ -118,6 +118,8 @@ static bool is_short_enough(const struct looks *l, double rate)
     return h <= hazard(SHARE_MAX) && h * l->crowd <= HELD_MAX;
 }
 
+#define SURE_ENDS 80 /* 11 % of error */
+
 /* Sets aside looks after too long a delay, as long as the others tell of LEAST ends. True when what
  * is left is of use; *RATE stands, roughly, when it is not too. */
 static bool settle(struct looks *l, double least, double *rate, double *ends)
@@ -128,11 +130,10 @@ static bool settle(struct looks *l, double least, double *rate, double *ends)
         double fewer, shorter_rate;
         shorter.n--;
         shorter_rate = rate_of(&shorter, &fewer);
-        bool enough = fewer >= least;
         /* Long looks that make the rate too low must not vouch for themselves. */
-        if (is_short_enough(l, enough ? MAX(*rate, shorter_rate) : *rate))
+        if (is_short_enough(l, fewer >= SURE_ENDS ? MAX(*rate, shorter_rate) : *rate))
             break;
-        if (!enough)
+        if (fewer < least)
             return false;
         *l = shorter;
         *rate = shorter_rate;

@@ -32,8 +32,8 @@ const struct file_fact *filetab_file(const struct filetab *t, struct file_id fil
     return NULL;
 }
 
-const struct file_holder *filetab_next_holder(const struct filetab *t,
-                                              const struct file_lock *want, size_t *i)
+const struct file_holder *filetab_next_holder(const struct filetab *t, const struct file_lock *want,
+                                              size_t *i)
 {
     while (*i < t->nholders) {
         const struct file_holder *h = &t->holders[(*i)++];
@@ -115,8 +115,8 @@ static void learn_path(struct lock_row *r, const struct file_fact *f)
         r->path = xstrdup(f->path);
 }
 
-struct lock_row *filetab_row(struct filetab *t, struct locktab *locks,
-                             const struct process_fact *p, const struct file_lock *want)
+struct lock_row *filetab_row(struct filetab *t, struct locktab *locks, const struct process_fact *p,
+                             const struct file_lock *want)
 {
     if (want->kind == FILELOCK_NONE || want->file.inode == 0)
         return NULL;
@@ -201,11 +201,11 @@ void filetab_end_sweep(const struct filetab *t, struct locktab *locks)
 
 /* SQLite: PENDING_BYTE and what follows it in src/os.h; in the -shm file of a write-ahead log
  * (src/wal.c, WALINDEX_LOCK_OFFSET) one byte for each lock. */
-#define SQLITE_PENDING  UINT64_C(0x40000000)
-#define SQLITE_RESERVED (SQLITE_PENDING + 1)
-#define SQLITE_SHARED   (SQLITE_PENDING + 2)
+#define SQLITE_PENDING    UINT64_C(0x40000000)
+#define SQLITE_RESERVED   (SQLITE_PENDING + 1)
+#define SQLITE_SHARED     (SQLITE_PENDING + 2)
 #define SQLITE_SHARED_END (SQLITE_SHARED + 509)
-#define WAL_FIRST 120
+#define WAL_FIRST         120
 
 static bool ends_in(const char *s, const char *end)
 {
@@ -224,8 +224,7 @@ const char *filetab_sqlite_name(const char *path, const struct file_lock *l)
     if (l->kind != FILELOCK_POSIX && l->kind != FILELOCK_OFD)
         return NULL;
     if (path && ends_in(path, "-shm"))
-        return l->start == l->end && l->start >= WAL_FIRST &&
-                       l->start - WAL_FIRST < ARRAY_SIZE(wal)
+        return l->start == l->end && l->start >= WAL_FIRST && l->start - WAL_FIRST < ARRAY_SIZE(wal)
                    ? wal[l->start - WAL_FIRST]
                    : NULL;
     if (l->start == SQLITE_PENDING && l->end == SQLITE_PENDING)

@@ -7,15 +7,13 @@
 enum { MMAP, INODE, JOURNAL, NFS, FUSE };
 
 static const struct kernel_family families[] = {
-    [MMAP] = {"mmap_lock", KERNEL_PROCESS, MMAP},
-    [INODE] = {"inode lock", KERNEL_FILE, INODE},
-    [JOURNAL] = {"journal", KERNEL_ALL, JOURNAL},
-    [NFS] = {"NFS server", KERNEL_ALL, NFS},
+    [MMAP] = {"mmap_lock", KERNEL_PROCESS, MMAP}, [INODE] = {"inode lock", KERNEL_FILE, INODE},
+    [JOURNAL] = {"journal", KERNEL_ALL, JOURNAL}, [NFS] = {"NFS server", KERNEL_ALL, NFS},
     [FUSE] = {"FUSE daemon", KERNEL_ALL, FUSE},
 };
 
-/* wchan leaves out the functions of the scheduler and of the locks themselves (__sched), so it names
- * who calls them. The first that fits counts. */
+/* wchan leaves out the functions of the scheduler and of the locks themselves (__sched), so it
+ * names who calls them. The first that fits counts. */
 static const struct {
     const char *prefix;
     int family;

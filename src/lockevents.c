@@ -94,9 +94,8 @@ struct lockevents *lockevents_open(const char **why)
     e->ncpus = (int)sysconf(_SC_NPROCESSORS_CONF);
     for (int i = 0; i < POINTS && !*why; i++) {
         if (!read_id(points[i], &e->ids[i]))
-            *why = geteuid() != 0
-                       ? "tracepoints may not be read: run as root"
-                       : "no tracefs here (mount -t tracefs nodev /sys/kernel/tracing)";
+            *why = geteuid() != 0 ? "tracepoints may not be read: run as root"
+                                  : "no tracefs here (mount -t tracefs nodev /sys/kernel/tracing)";
     }
     int fd = *why ? -1 : open_counter(e->ids[0], 0, NULL);
     if (!*why && fd < 0)

@@ -8,8 +8,8 @@
 #include "kernelwait.h"
 #include "xalloc.h"
 
-#define PEER_ASKED_EVERY   (5 * NSEC_PER_SEC)
-#define ATTEMPTS_MIN_SPAN  (500 * NSEC_PER_MSEC)
+#define PEER_ASKED_EVERY  (5 * NSEC_PER_SEC)
+#define ATTEMPTS_MIN_SPAN (500 * NSEC_PER_MSEC)
 
 /* Sockets -------------------------------------------------------------------------------- */
 
@@ -157,7 +157,8 @@ void model_end_files(struct model *m, nsec_t mono)
 
 void model_take_relook(struct model *m, const struct sample *s)
 {
-    /* Rows and facts are those of the sweep before; a thread that is another by now does not count. */
+    /* Rows and facts are those of the sweep before; a thread that is another by now does not count.
+     */
     for (size_t i = 0; i < s->nran; i++) {
         const struct ran_fact *f = &s->ran[i];
         struct thread *th = f->slot < m->procs.nslots ? m->procs.by_slot[f->slot] : NULL;

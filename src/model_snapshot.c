@@ -148,7 +148,7 @@ static void put_sleeps(struct snap_lock *l, struct model *m, struct lock_row *r)
         f = estimate_figures(r->estimate, m->now, seconds,
                                             locktab_mean(&m->locks, r, seconds),
                                             window_sum(&m->locks.sweeps, m->now, seconds),
-                                            MIN(m->now, seconds * NSEC_PER_SEC));
+                                            estimate_span(m->now, seconds));
     }
     l->wait_ms = f.wait_ms;
     l->contended_per_s = f.contended_per_s;

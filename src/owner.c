@@ -187,7 +187,8 @@ bool holder_request(struct proctab *procs, struct lock_row *r, nsec_t now, struc
     pid_t tid = named_tid(r);
     bool agreed;
 
-    if (is_of_kernel(r) || tid <= 0 || (r->key.space == LOCKKEY_SHARED && is_foreign_number(procs, r)))
+    if (is_of_kernel(r) || tid <= 0 ||
+        (r->key.space == LOCKKEY_SHARED && is_foreign_number(procs, r)))
         return false;
     struct thread *th = holder_of(procs, r, &agreed);
     if (holder_wanted(r, th, now)) {

@@ -46,7 +46,8 @@ struct owner {
     pid_t hint;                       /* OWNER_HINT; 0 nobody */
 };
 
-/* The owner of R, which is of class lock or filelock or a join, as of the last sweep. OWNER_ENDED and
+/* The owner of R, which is of class lock or filelock or a join, as of the last sweep.
+ * OWNER_ENDED and
  * OWNER_ELSEWHERE are only said of a lock whose kind is proved, by its call, memory and stack. */
 struct owner owner_of(const struct proctab *procs, const struct lock_row *r);
 

@@ -282,7 +282,7 @@ struct sample {
     /* SAMPLE_RELOOK */
     const struct ran_fact *ran;
     size_t nran;
-    nsec_t swept; /* MONO of the sweep to which it belongs */
+    nsec_t swept; /* middle of the sweep to which it belongs */
     struct self_fact self;
 };
 

@@ -12,6 +12,8 @@
 #define GIVEN_OUT 0.92
 #define REPAYMENT 0.5
 #define TICK_PATIENCE NSEC_PER_SEC
+#define SHORT_DELAY   NSEC_PER_MSEC         /* of a second look */
+#define RELOOK_ROOM   (500 * NSEC_PER_USEC) /* before the next sweep */
 
 /* Budget ------------------------------------------------------------------------ */
 
@@ -159,12 +161,19 @@ static void put_rates(const struct schedule *s, struct sample *sample)
     sample->self.budget_limited = s->limited;
 }
 
-/* A short time after the sweep, if there is nothing to be paid for. */
-static void plan_relook(struct source *source, struct schedule *s, nsec_t swept)
+/* How long after a sweep to look again; 0: not at all. In debt, first things first. */
+static nsec_t relook_delay(struct source *source, const struct schedule *s)
 {
-    nsec_t delay = source->ops->relook_delay ? source->ops->relook_delay(source) : 0;
+    if (!source->ops->relook_delay || budget_wait(&s->budget) > 0)
+        return 0;
+    return source->ops->relook_delay(source);
+}
 
-    s->relook = delay > 0 && budget_wait(&s->budget) == 0 ? swept + delay : 0;
+static void deliver(const struct schedule *s, const struct sampler_sink *sink,
+                    struct sample *sample)
+{
+    put_rates(s, sample);
+    sink->sample(sink->arg, sample);
 }
 
 static void do_relook(struct source *source, struct schedule *s, const struct sampler_sink *sink)
@@ -173,22 +182,41 @@ static void do_relook(struct source *source, struct schedule *s, const struct sa
 
     s->relook = 0;
     source->ops->relook(source, &sample);
-    put_rates(s, &sample);
-    sink->sample(sink->arg, &sample);
+    deliver(s, sink, &sample);
     settle(s, clock_mono());
 }
 
-static size_t do_sweep(struct source *source, struct schedule *s, const struct sampler_sink *sink)
+/* A sample takes as long to be digested as a short delay may last: then that comes first. */
+static bool relook_at_once(struct source *source, nsec_t when, nsec_t delay, int stop_fd,
+                           struct sample *out)
 {
-    struct sample sample;
+    if (delay <= 0 || delay > SHORT_DELAY || wait_until(when, stop_fd))
+        return false;
+    source->ops->relook(source, out);
+    return true;
+}
+
+/* The next sweep must not come before the second look at this one: there is time for it up to
+ * shortly before. */
+static void plan_relook(struct schedule *s, nsec_t swept, nsec_t delay)
+{
+    s->relook = delay > 0 ? MIN(swept + delay, s->sweep - RELOOK_ROOM) : 0;
+}
+
+static size_t do_sweep(struct source *source, struct schedule *s, const struct sampler_sink *sink,
+                       int stop_fd)
+{
+    struct sample sample, again;
     nsec_t now = clock_mono();
 
     s->late += now - s->sweep > s->sweep_every / 2;
     size_t alive = source->ops->sweep(source, &sample);
-    put_rates(s, &sample);
-    sink->sample(sink->arg, &sample);
+    nsec_t swept = clock_mono(), delay = alive > 0 ? relook_delay(source, s) : 0;
+    bool done = relook_at_once(source, swept + delay, delay, stop_fd, &again);
+    deliver(s, sink, &sample);
+    if (done)
+        deliver(s, sink, &again);
     s->words = source->ops->wants_probe(source);
-    plan_relook(source, s, clock_mono());
     now = clock_mono();
     nsec_t due = after(s, s->sweep, s->sweep_every, now);
     settle(s, now);
@@ -197,6 +225,7 @@ static size_t do_sweep(struct source *source, struct schedule *s, const struct s
     s->borrowed = true;
     s->sweep = not_in_debt(s, due);
     s->limited = s->sweep > due;
+    plan_relook(s, swept, done ? 0 : delay);
     return alive;
 }
 
@@ -205,8 +234,7 @@ static void do_probe(struct source *source, struct schedule *s, const struct sam
     struct sample sample;
 
     source->ops->probe(source, &sample);
-    put_rates(s, &sample);
-    sink->sample(sink->arg, &sample);
+    deliver(s, sink, &sample);
     nsec_t now = clock_mono();
     settle(s, now);
     s->probe = not_in_debt(s, after(s, s->probe, s->probe_every, now));
@@ -239,7 +267,7 @@ void sampler_run(struct source *source, const struct sampler_config *cfg,
         if (s.relook && now >= s.relook && now < s.sweep) {
             do_relook(source, &s, sink);
         } else if (now >= s.sweep) {
-            if (do_sweep(source, &s, sink) == 0) {
+            if (do_sweep(source, &s, sink, stop_fd) == 0) {
                 sink->tick(sink->arg);
                 return;
             }

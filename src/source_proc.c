@@ -331,7 +331,6 @@ static void put_kernel_facts(struct source_proc *s, struct sample *sample, nsec_
     sample->self = s->common.self; /* probes tell it too */
     sems_look(&s->sems, s->procs, s->n, s->rootfd, now);
     sems_put(&s->sems, sample);
-    relook_sweep(&s->relook, s->procs, s->n, now);
 }
 
 static void emit(struct source_proc *s, struct sample *sample, enum sample_kind kind, nsec_t now)
@@ -453,6 +452,7 @@ static size_t proc_sweep(struct source *base, struct sample *out)
     }
     if (alive == 0)
         alive = look_for_successors(s, now);
+    relook_sweep(&s->relook, s->procs, s->n, now);
     if (s->cfg.target && target_may_come(s->cfg.target))
         alive = MAX(alive, 1);
     for (size_t i = 0; i < s->n; i++)

@@ -1,7 +1,9 @@
 #include "source_relook.h"
 
+#include <errno.h>
 #include <string.h>
 
+#include "compiler.h"
 #include "procfs.h"
 
 #define WANTED_FOR NSEC_PER_SEC
@@ -23,7 +25,6 @@ static bool is_worth_it(const struct threads *t, size_t i)
 
 void relook_sweep(struct relook *r, struct process *const *procs, size_t n, nsec_t now)
 {
-    /* Threads were looked at one after the other in between. */
     r->swept = now + (clock_mono() - now) / 2;
     r->nwaiting = 0;
     for (size_t i = 0; i < n; i++) {
@@ -49,16 +50,26 @@ static bool is_in_that_call(const struct thread_fact *f, int syscall)
            memcmp(sc.arg, f->arg, sizeof(sc.arg)) == 0;
 }
 
-/* False when it cannot be told. One that has gone through all of it and come back meanwhile looks
- * like one that stayed: the delay is to be shorter than locks are held. */
+/*
+ * False when it cannot be told. Who ran once and stands in the same call was woken, found the lock
+ * taken by another and sleeps on. Who ran more often has been elsewhere: woken, it has slept under
+ * the lock or after it, and come back. One that came back without having slept anywhere looks like
+ * one that stayed: the delay is to be shorter than locks are held.
+ */
 static bool look_again(const struct thread_fact *f, const struct thread_files *k, bool *left)
 {
     char buf[128];
     struct procfs_schedstat ss;
+    ssize_t n = procfs_reread(k->schedstat, buf, sizeof(buf));
 
-    if (procfs_reread(k->schedstat, buf, sizeof(buf)) < 0 || !procfs_parse_schedstat(buf, &ss))
+    if (n == -ESRCH) { /* it got the lock, and has ended since */
+        *left = true;
+        return true;
+    }
+    if (n < 0 || !procfs_parse_schedstat(buf, &ss) || ss.runs < f->runs)
         return false;
-    *left = ss.runs != f->runs && !is_in_that_call(f, k->syscall);
+    uint64_t ran = ss.runs - f->runs;
+    *left = ran > 1 || (ran == 1 && !is_in_that_call(f, k->syscall));
     return true;
 }
 
@@ -66,23 +77,22 @@ void relook_take(struct relook *r, struct process *const *procs, size_t n, struc
 {
     size_t seen = 0, taken = 0;
     /* Where they are too many, others are looked at each time. */
-    size_t skip = r->nwaiting > RELOOK_MAX ? r->turn++ % (r->nwaiting / RELOOK_MAX + 1) : 0;
+    size_t turns = (r->nwaiting + RELOOK_MAX - 1) / RELOOK_MAX;
+    size_t skip = turns > 1 ? r->turn++ % turns * RELOOK_MAX : 0;
 
     for (size_t i = 0; i < n; i++) {
         const struct threads *t = &procs[i]->threads;
         for (size_t k = 0; !procs[i]->fact.ended && k < t->n && taken < RELOOK_MAX; k++) {
+            const struct thread_fact *f = &t->facts[k];
             bool left;
-            if (!is_worth_it(t, k) || seen++ < skip * RELOOK_MAX ||
-                !look_again(&t->facts[k], &t->files[k], &left))
+            if (!is_worth_it(t, k) || seen++ < skip || !look_again(f, &t->files[k], &left))
                 continue;
             r->ran[taken++] = (struct ran_fact){
-                .slot = t->facts[k].slot,
-                .start_ticks = t->facts[k].start_ticks,
-                .left = left,
-            };
+                .slot = f->slot, .start_ticks = f->start_ticks, .left = left};
         }
     }
     s->ran = r->ran;
     s->nran = taken;
     s->swept = r->swept;
+    s->mono += MAX(clock_mono() - s->mono, 0) / 2;
 }

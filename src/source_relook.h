@@ -1,6 +1,6 @@
 /*
- * source_relook.h - a second look at threads that a sweep saw waiting: have they left the call since? Part of
- * source_proc; nothing else includes it.
+ * source_relook.h - a second look at threads that a sweep saw waiting: have they left the call
+ * since? Part of source_proc; nothing else includes it.
  */
 #ifndef LT_SOURCE_RELOOK_H
 #define LT_SOURCE_RELOOK_H
@@ -12,7 +12,7 @@
 
 struct relook {
     nsec_t delay, asked_at; /* as last asked for */
-    nsec_t swept;           /* MONO of the last sweep */
+    nsec_t swept;           /* when the last sweep looked at the threads, in the middle */
     size_t nwaiting;        /* threads worth looking at again, as of that */
     size_t turn;            /* whose turn it is */
     struct ran_fact ran[RELOOK_MAX];
@@ -21,13 +21,15 @@ struct relook {
 /* The model asks for second looks DELAY after coming sweeps. */
 void relook_want(struct relook *r, nsec_t delay, nsec_t now);
 
-/* At the end of a sweep that began at NOW: counts who is worth it. */
+/* Counts who is worth it. To be called as soon as a sweep, which began at NOW, has looked at all
+ * threads: delays count from the middle of that. */
 void relook_sweep(struct relook *r, struct process *const *procs, size_t n, nsec_t now);
 
 /* How long after the last sweep to look again; 0: not at all. */
 nsec_t relook_delay(const struct relook *r);
 
-/* Looks again, and fills RAN and SWEPT of S. Changes no facts. */
+/* Looks again, and fills RAN and SWEPT of S (which live until the next time); moves its MONO, when
+ * it began, to the middle of the looks. Changes no facts. */
 void relook_take(struct relook *r, struct process *const *procs, size_t n, struct sample *s);
 
 #endif

@@ -136,9 +136,8 @@ static bool is_refused(const struct finder *f, pid_t pid)
 static bool is_denied(const struct finder *f, const struct proc_entry *e, struct known *next)
 {
     struct known key = {.pid = e->pid};
-    const struct known *k = f->nknown ? bsearch(&key, f->known, f->nknown, sizeof(key),
-                                                compare_known)
-                                      : NULL;
+    const struct known *k =
+        f->nknown ? bsearch(&key, f->known, f->nknown, sizeof(key), compare_known) : NULL;
 
     *next = (struct known){.pid = e->pid, .start_ticks = e->start_ticks};
     next->denied = k && k->start_ticks == e->start_ticks ? k->denied : is_refused(f, e->pid);
@@ -245,12 +244,29 @@ static bool lives(const struct finder *f, pid_t pid)
     return faccessat(f->rootfd, rel, F_OK, 0) == 0;
 }
 
+/* Whether the kernel names no living taker of some lock: who has the descriptor now may be
+ * anybody. */
+static bool is_orphaned(const struct finder *f, const struct scan_result *r)
+{
+    for (size_t i = 0; i < r->nheld; i++) {
+        if (r->held[i].pid <= 0 || !lives(f, r->held[i].pid))
+            return true;
+    }
+    return false;
+}
+
 static ssize_t look_at_file(struct finder *f)
 {
     struct scan_result r;
     struct scan_wish wish = {.files = &f->file, .nfiles = 1};
 
-    if (filescan_look(f->rootfd, &wish, &r) != 0) {
+    int rc = filescan_look(f->rootfd, &wish, &r);
+    if (rc == 0 && is_orphaned(f, &r)) {
+        filescan_release(&r);
+        wish.everybody = true;
+        rc = filescan_look(f->rootfd, &wish, &r);
+    }
+    if (rc != 0) {
         filescan_release(&r);
         return -1;
     }

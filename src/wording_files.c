@@ -61,20 +61,18 @@ const char *wording_inherited(struct arena *a, const struct file_holder *h)
                         h->taker_gone ? ", which has exited" : "");
 }
 
-static const char *process_text(struct arena *a, const struct proctab *procs,
-                                const struct owner *o)
+static const char *process_text(struct arena *a, const struct proctab *procs, const struct owner *o)
 {
     const struct proc *p = proctab_proc_of(procs, o->holder->pid);
-    const char *more =
-        o->holders > 1 ? arena_printf(a, " and %d more", o->holders - 1) : "";
+    const char *more = o->holders > 1 ? arena_printf(a, " and %d more", o->holders - 1) : "";
 
     if (!p || !p->fact)
         return arena_printf(a, "held by process %d%s%s", o->holder->pid, more,
                             wording_inherited(a, o->holder));
     int threads = p->outsider ? p->fact->nthreads_all : (int)p->fact->nthreads;
-    return arena_printf(a, "held by process %.*s[%d] (%d threads, which of them is not recorded)%s%s",
-                        COMM_LEN - 1, p->fact->comm, p->pid, threads, more,
-                        wording_inherited(a, o->holder));
+    return arena_printf(
+        a, "held by process %.*s[%d] (%d threads, which of them is not recorded)%s%s", COMM_LEN - 1,
+        p->fact->comm, p->pid, threads, more, wording_inherited(a, o->holder));
 }
 
 static bool is_waiter(const struct lock_row *r, pid_t pid)
@@ -86,8 +84,7 @@ static bool is_waiter(const struct lock_row *r, pid_t pid)
     return false;
 }
 
-static const char *remote_text(struct arena *a, const struct lock_row *r,
-                               const struct file_fact *f)
+static const char *remote_text(struct arena *a, const struct lock_row *r, const struct file_fact *f)
 {
     const char *server = f->server ? f->server : "?";
 

@@ -166,8 +166,12 @@ struct fake {
     nsec_t probe_cpu;
     nsec_t end;        /* at which no process is left */
     bool words;
-    size_t nsweeps, nprobes, nticks, nsamples, ended_ticks;
-    nsec_t *sweep, *probe, *tick;
+    nsec_t delay;      /* of second looks */
+    nsec_t relook_cpu, digest; /* CPU of that; of what is done with a sweep */
+    size_t nsweeps, nprobes, nticks, nsamples, ended_ticks, nrelooks;
+    nsec_t *sweep, *probe, *tick, *relook;
+    enum sample_kind last; /* given out */
+    size_t apart;          /* second looks that did not come right after their sweep */
     bool limited;
     uint64_t late;
     bool over; /* a sweep has said that nobody is left */
@@ -206,6 +210,21 @@ static void fake_probe(struct source *s, struct sample *out)
     burn(f->probe_cpu);
 }
 
+static nsec_t fake_relook_delay(const struct source *s)
+{
+    return ((const struct fake *)s)->delay;
+}
+
+static void fake_relook(struct source *s, struct sample *out)
+{
+    struct fake *f = (struct fake *)s;
+
+    *out = (struct sample){.kind = SAMPLE_RELOOK, .mono = clock_mono()};
+    assert_true(f->nrelooks < f->nsweeps); /* at most one after each */
+    f->relook[f->nrelooks++] = out->mono - f->sweep[f->nsweeps - 1];
+    burn(f->relook_cpu);
+}
+
 static bool fake_wants(const struct source *s)
 {
     return ((const struct fake *)s)->words;
@@ -218,6 +237,10 @@ static void on_sample(void *arg, const struct sample *s)
     f->nsamples++;
     f->limited |= s->self.budget_limited;
     f->late = s->self.late;
+    if (s->kind == SAMPLE_SWEEP)
+        burn(f->digest);
+    f->apart += s->kind == SAMPLE_RELOOK && f->last != SAMPLE_SWEEP;
+    f->last = s->kind;
 }
 
 static void on_tick(void *arg)
@@ -239,6 +262,8 @@ static struct fake *fake_new(void)
     f->sweep = calloc(DIARY, sizeof(nsec_t));
     f->probe = calloc(DIARY, sizeof(nsec_t));
     f->tick = calloc(DIARY, sizeof(nsec_t));
+    f->relook = calloc(DIARY, sizeof(nsec_t));
+    f->last = SAMPLE_PROBE;
     f->stop_fd = eventfd(0, EFD_CLOEXEC);
     return f;
 }
@@ -249,7 +274,21 @@ static void fake_free(struct fake *f)
     free(f->sweep);
     free(f->probe);
     free(f->tick);
+    free(f->relook);
     free(f);
+}
+
+/* One that can look again, DELAY after each sweep. */
+static struct fake *fake_that_relooks(nsec_t delay)
+{
+    static const struct source_ops ops = {
+        .sweep = fake_sweep, .probe = fake_probe, .wants_probe = fake_wants,
+        .relook_delay = fake_relook_delay, .relook = fake_relook};
+    struct fake *f = fake_new();
+
+    f->base.ops = &ops;
+    f->delay = delay;
+    return f;
 }
 
 static const struct sampler_config fast = {
@@ -332,6 +371,67 @@ static void test_no_probe_without_words(void **state UNUSED)
     fake_free(f);
 }
 
+static int compare(const void *a, const void *b)
+{
+    return *(const nsec_t *)a < *(const nsec_t *)b ? -1 : 1;
+}
+
+/* The time from sweep to second look below which such a SHARE of them lie. */
+static nsec_t quantile(struct fake *f, double share)
+{
+    qsort(f->relook, f->nrelooks, sizeof(nsec_t), compare);
+    return f->relook[(size_t)(share * (double)(f->nrelooks - 1))];
+}
+
+static void check_relook(nsec_t delay, nsec_t least, nsec_t most)
+{
+    struct fake *f = fake_that_relooks(delay);
+    double mean, spread;
+    size_t out;
+
+    f->words = true; /* probes come in between */
+    run(f, &fast, NSEC_PER_SEC);
+    intervals(f->sweep, f->nsweeps, 10 * MS, &mean, &spread, &out);
+    assert_true(f->nrelooks > f->nsweeps * 3 / 4);
+    print_message("second looks after %.2f ms or more, half within %.2f ms\n",
+                  (double)quantile(f, 0) / 1e6, (double)quantile(f, 0.5) / 1e6);
+    assert_true(f->nrelooks < f->nsweeps); /* none after the last */
+    assert_int_equal(f->nsamples, f->nsweeps + f->nprobes + f->nrelooks);
+    assert_true(quantile(f, 0) >= least);
+    assert_true(quantile(f, 0.5) <= most);
+    assert_true(mean > 0.9 && mean < 1.3); /* sweeps do not wait for them */
+    fake_free(f);
+}
+
+static void test_relook(void **state UNUSED)
+{
+    check_relook(3 * MS, 3 * MS, 4 * MS);
+    check_relook(MS / 5, MS / 5, MS);
+    check_relook(MS, MS, 2 * MS);
+    check_relook(NSEC_PER_SEC, 0, 12 * MS); /* before the next sweep all the same */
+}
+
+/* A short one does not wait until what the sweep found is digested; and yet comes out behind. */
+static void test_relook_at_once(void **state UNUSED)
+{
+    struct fake *f = fake_that_relooks(MS / 5);
+
+    f->digest = 2 * MS;
+    run(f, &fast, 500 * MS);
+    assert_true(f->nrelooks > 10 && f->apart == 0);
+    assert_true(quantile(f, 0.5) < 3 * MS / 2);
+    fake_free(f);
+}
+
+static void test_no_relook(void **state UNUSED)
+{
+    struct fake *f = fake_that_relooks(0); /* nobody waits, or nobody asks */
+
+    run(f, &fast, 200 * MS);
+    assert_int_equal(f->nsamples, f->nsweeps);
+    fake_free(f);
+}
+
 static void test_seed(void **state UNUSED)
 {
     static const uint64_t seeds[] = {0, 1, UINT64_MAX};
@@ -351,23 +451,25 @@ static void test_seed(void **state UNUSED)
 }
 
 /* Costly sweeps: the whole must keep to its share, though ticks go on. */
-static void check_share(double pct, nsec_t cpu, nsec_t probe_cpu)
+static void check_share(double pct, nsec_t cpu, nsec_t probe_cpu, nsec_t relook_cpu)
 {
-    struct fake *f = fake_new();
+    struct fake *f = fake_that_relooks(relook_cpu > 0 ? 2 * MS : 0);
     struct sampler_config cfg = fast;
 
     cfg.budget_pct = pct;
     f->cpu = cpu;
     f->probe_cpu = probe_cpu;
+    f->relook_cpu = relook_cpu;
     f->words = probe_cpu > 0;
     nsec_t wall = clock_mono(), used = clock_process_cpu();
     run(f, &cfg, 4 * NSEC_PER_SEC);
     wall = clock_mono() - wall;
     used = clock_process_cpu() - used;
     /* One action beyond what there is, the first one on loan, and half a second's worth. */
-    double most = ((double)wall + 0.5e9) * pct / 100 + 2 * (double)MAX(cpu, probe_cpu) + 5e6;
-    print_message("share %.1f %%: used %.2f %% of %.1f s in %zu sweeps and %zu probes\n", pct,
-                  (double)used / (double)wall * 100, (double)wall / 1e9, f->nsweeps, f->nprobes);
+    double action = (double)(cpu + probe_cpu + relook_cpu);
+    double most = ((double)wall + 0.5e9) * pct / 100 + 2 * action + 5e6;
+    print_message("share %.1f %%: used %.2f %% in %zu sweeps, %zu probes\n", pct,
+                  (double)used / (double)wall * 100, f->nsweeps, f->nprobes);
     assert_true((double)used < most);
     /* Nor idle for nothing: what the tests before have used is paid back meanwhile. */
     assert_true((double)used > 0.15 * (double)wall * pct / 100);
@@ -382,9 +484,10 @@ static void check_share(double pct, nsec_t cpu, nsec_t probe_cpu)
 
 static void test_budget_is_kept(void **state UNUSED)
 {
-    check_share(5, 4 * MS, 0);
-    check_share(10, 30 * MS, 0);
-    check_share(5, 1 * MS, 2 * MS);
+    check_share(5, 4 * MS, 0, 0);
+    check_share(10, 30 * MS, 0, 0);
+    check_share(5, 1 * MS, 2 * MS, 0);
+    check_share(5, 1 * MS, 0, 2 * MS);
 }
 
 static void test_cheap_is_not_limited(void **state UNUSED)
@@ -481,6 +584,9 @@ int main(void)
         cmocka_unit_test(test_ends_with_the_target),
         cmocka_unit_test(test_random_offsets),
         cmocka_unit_test(test_no_probe_without_words),
+        cmocka_unit_test(test_relook),
+        cmocka_unit_test(test_relook_at_once),
+        cmocka_unit_test(test_no_relook),
         cmocka_unit_test(test_seed),
         cmocka_unit_test(test_budget_is_kept),
         cmocka_unit_test(test_cheap_is_not_limited),

@@ -164,3 +164,11 @@ def end_group(flock):
             os.kill(int(pid), signal.SIGKILL)
     flock.kill()
     flock.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("scene", ["inherit", "ofd"])
+def test_file_whose_taker_the_kernel_does_not_name(scene, workload, watch, tmp_path):
+    truth = workload("filelock_scene", "scene", scene, "file", tmp_path / "the.lock").truth
+    watch("-f", truth["path"], "-d", 0.3).until(
+        lambda s: set(truth["holder_pids"]) <= pids_of(s), "who has the descriptor"
+    )

@@ -1,6 +1,6 @@
 /*
- * chain_across - a thread waits for a mutex; who holds that waits in flock for the file "file PATH";
- * the process that holds this reads from a socket on the loopback whose peer says nothing.
+ * chain_across - a thread waits for a mutex; who holds that waits in flock for the file "file
+ * PATH"; the process that holds this reads from a socket on the loopback whose peer says nothing.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -26,7 +26,7 @@ static struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start =
 static struct shared {
     _Atomic int ready; /* holders that hold */
     _Atomic int child; /* inherit: who has the descriptor */
-} *shared;
+} * shared;
 
 static int open_at(const char *suffix)
 {
@@ -274,9 +274,9 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*make)(void);
-    } scenes[] = {{"queue", queue}, {"deleted", deleted}, {"inherit", inherit}, {"self", self},
-                  {"ofd", ofd},     {"abba", abba},       {"poller", poller},   {"sqlite", sqlite},
-                  {"readers", readers}};
+    } scenes[] = {{"queue", queue},   {"deleted", deleted}, {"inherit", inherit},
+                  {"self", self},     {"ofd", ofd},         {"abba", abba},
+                  {"poller", poller}, {"sqlite", sqlite},   {"readers", readers}};
     const char *scene;
     int made = 0;
 

@@ -1,9 +1,9 @@
 /*
- * flock_lab - "workers 4" processes take one flock in turn, hold it "hold 5" ms asleep and do "think
- * 1" ms of nothing without it, for ever. "mode": exclusive, shared, or try: exclusive
+ * flock_lab - "workers 4" processes take one flock in turn, hold it "hold 5" ms asleep and do
+ * "think 1" ms of nothing without it, for ever. "mode": exclusive, shared, or try: exclusive
  * without waiting, again after "think" ms when refused. "stat" prints what their own
- * clocks say: acquisitions, how many of them had to wait, and how long these waited. "others 0": all
- * but the first hold it for so long instead.
+ * clocks say: acquisitions, how many of them had to wait, and how long these waited. "others 0":
+ * all but the first hold it for so long instead.
  */
 #include <sys/file.h>
 

@@ -1,6 +1,6 @@
 /*
- * inode_lock - "threads 6" write to one file, "file PATH", synchronously and over the same bytes, for
- * ever: they sleep in the kernel on the inode's lock and in its journal.
+ * inode_lock - "threads 6" write to one file, "file PATH", synchronously and over the same bytes,
+ * for ever: they sleep in the kernel on the inode's lock and in its journal.
  */
 #include "workload.h"
 

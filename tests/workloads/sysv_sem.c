@@ -66,7 +66,8 @@ int main(int argc, char **argv)
         wl_settle(waiting[i].tid, &waiting[i], 1);
     }
     char *waiters = wl_tids(waiting, n);
-    wl_say("{\"pid\":%d,\"set\":%d,\"num\":1,\"waiters\":%d,\"waiter_pids\":%s,\"holder_pid\":%d}\n",
-           waiting[0].tid, set, n, waiters, holder);
+    wl_say(
+        "{\"pid\":%d,\"set\":%d,\"num\":1,\"waiters\":%d,\"waiter_pids\":%s,\"holder_pid\":%d}\n",
+        waiting[0].tid, set, n, waiters, holder);
     remove_at_end();
 }
