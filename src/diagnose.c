@@ -263,11 +263,10 @@ static const char *where_they_are(struct arena *a, const struct totals *t)
     return text;
 }
 
-/* ", but 12.0 attempts a second do not wait (99 % refused)" */
+/* ": 12.0 attempts a second are made (99 % refused)" */
 static const char *refusals(struct arena *a, const struct snap_lock *l)
 {
-    return arena_printf(a, ", but %.1f attempts a second are made that do not wait (%.0f %% "
-                           "refused)",
+    return arena_printf(a, ": %.1f attempts a second are made (%.0f %% refused)",
                         l->attempts_per_s, l->refused_share * 100);
 }
 

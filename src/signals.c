@@ -56,8 +56,10 @@ static void fall(size_t i)
 {
     struct sigaction action = rows[i].before;
 
-    if (action.sa_handler == SIG_IGN)
-        action.sa_handler = SIG_DFL; /* the terminal is put back: there is no going on */
+    /* The terminal is put back: there is no going on. What mends mapped files may have been there
+     * before us and behind us: it would hand the signal back for ever. */
+    if (action.sa_handler == SIG_IGN || caught[i].signal == SIGBUS)
+        action = (struct sigaction){.sa_handler = SIG_DFL};
     err_run_die_hook();
     sigaction(caught[i].signal, &action, NULL);
     raise(caught[i].signal);

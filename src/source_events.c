@@ -12,8 +12,10 @@ static void follow(struct events *e, const struct file_fact *files, size_t n)
     struct file_id ids[LOCKEVENTS_FILES];
     size_t wanted = 0;
 
-    for (size_t i = 0; i < n && wanted < LOCKEVENTS_FILES; i++)
-        ids[wanted++] = files[i].file;
+    for (size_t i = 0; i < n && wanted < LOCKEVENTS_FILES; i++) {
+        if (files[i].fs == FS_LOCAL)
+            ids[wanted++] = files[i].file;
+    }
     lockevents_follow(e->counters, ids, wanted);
 }
 

@@ -19,9 +19,9 @@ struct events {
 /* Begins to count, if that is possible here. */
 void events_open(struct events *e);
 
-/* After the files of the sweep S are known: follows the first of them, and reads their counts at
- * most 4 times a second; puts them into S, where they live until the next sweep, and into SELF
- * whether it can. */
+/* After the files of the sweep S are known: follows the first of those on local file systems (a
+ * server's refusals may pass no tracepoint), and reads their counts at most 4 times a second; puts
+ * them into S, where they live until the next sweep, and into SELF whether it can. */
 void events_look(struct events *e, struct sample *s, nsec_t now, struct self_fact *self);
 
 void events_close(struct events *e);

@@ -175,6 +175,28 @@ static void test_short_file(void **state UNUSED)
     assert_done(survives_short_file);
 }
 
+/* Files are mapped before the screen's handlers are there, and again behind them. */
+static void test_bus_error_between_mapped_files(void **state UNUSED)
+{
+    pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        FILE *f = tmpfile();
+        signal(SIGBUS, SIG_DFL);
+        if (!f || ftruncate(fileno(f), 8192) != 0 || !filemap_new(fileno(f), 8192))
+            _exit(1);
+        signals_open(SIGNALS_SCREEN);
+        if (!filemap_new(fileno(f), 8192))
+            _exit(2);
+        raise(SIGBUS);
+        _exit(3);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGBUS);
+}
+
 /* What the parent had ignored ---------------------------------------------------------------- */
 
 static int stay_ignored(void)
@@ -352,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_second_end_is_obeyed),
         cmocka_unit_test(test_close),
         cmocka_unit_test(test_short_file),
+        cmocka_unit_test(test_bus_error_between_mapped_files),
         cmocka_unit_test(test_ignored),
         cmocka_unit_test(test_falls),
         cmocka_unit_test(test_write_is_interrupted),

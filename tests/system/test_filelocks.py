@@ -192,7 +192,7 @@ class Lab:
         self.load = start("flock_lab", "file", file, *words)
         pids = ",".join(map(str, self.load.truth["pids"]))
         self.before = self.stat()
-        self.watcher = Watcher([lock_top, "-p", pids, "--json", "-d", "1", "--budget", "15"])
+        self.watcher = Watcher([lock_top, "-p", pids, "--json", "-d", "1", "--rate", "150", "--budget", "30"])
 
     def stat(self):
         self.load.send("stat")
