@@ -26,7 +26,7 @@ CFLAGS  ?= -O2 -g
 WARN    := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
            -Wpointer-arith -Wwrite-strings -Wformat=2 -Wvla -Wno-format-nonliteral
 # gcc's sanitizers make it see null format strings that cannot be.
-SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -Wno-format-truncation)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(findstring clang,$(CC)),,-Wno-format-truncation))
 # Evaluated once, and only when something is built: a fresh machine has no pkg-config yet.
 PKGCFLAGS = $(eval PKGCFLAGS := $$(shell $(PKGCONF) --cflags $(PKGS) $(UIPKGS)))$(PKGCFLAGS)
 PROCVERSION = $(eval PROCVERSION := $$(shell $(PKGCONF) --modversion $(PROCLIB)))$(PROCVERSION)

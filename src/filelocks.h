@@ -21,6 +21,11 @@ struct file_id {
     uint64_t dev, inode;
 };
 
+static inline bool file_id_equal(struct file_id a, struct file_id b)
+{
+    return a.inode == b.inode && a.dev == b.dev;
+}
+
 enum filelock_kind {
     FILELOCK_NONE,
     FILELOCK_FLOCK, /* flock(2): of an open file description */

@@ -67,11 +67,6 @@ struct looked {
 
 /* The files that are looked for ----------------------------------------------------------- */
 
-static bool same_file(struct file_id a, struct file_id b)
-{
-    return a.dev == b.dev && a.inode == b.inode;
-}
-
 static int by_inode(const void *pa, const void *pb)
 {
     const struct file_key *a = pa, *b = pb;
@@ -115,7 +110,7 @@ static void sort_files(struct scan *s)
     qsort(s->keys, s->nfiles, sizeof(*s->keys), by_inode);
     s->nkeys = 0;
     for (size_t i = 0; i < s->nfiles; i++) {
-        if (i == 0 || !same_file(s->keys[i].id, s->keys[s->nkeys - 1].id))
+        if (i == 0 || !file_id_equal(s->keys[i].id, s->keys[s->nkeys - 1].id))
             s->keys[s->nkeys++] = s->keys[i];
     }
 }
@@ -283,16 +278,11 @@ static struct sought *identify(struct scan *s, const struct looked *p, const cha
 
 static void learn_file(struct scan *s, struct sought *f, const char *link, const struct mount *m)
 {
-    static const char gone[] = " (deleted)";
-    const size_t len = strlen(link), tail = sizeof(gone) - 1;
-
     if (f->fact.path)
         return;
     char *path = arena_strdup(&s->out->arena, link);
+    f->fact.deleted = procfs_strip_deleted(path);
     f->fact.path = path;
-    f->fact.deleted = len > tail && strcmp(link + len - tail, gone) == 0;
-    if (f->fact.deleted)
-        path[len - tail] = '\0';
     if (!m || m->fs == FS_LOCAL)
         return;
     f->fact.fs = m->fs;
@@ -376,7 +366,7 @@ static bool look_at_fd(struct scan *s, const struct looked *p, int fd)
 static bool holds_one(const struct scan *s, size_t from, struct file_id file)
 {
     for (size_t i = from; i < s->nfds; i++) {
-        if (s->fds[i].holds && same_file(s->fds[i].file, file))
+        if (s->fds[i].holds && file_id_equal(s->fds[i].file, file))
             return true;
     }
     return false;

@@ -18,15 +18,10 @@ void filetab_take(struct filetab *t, const struct sample *s)
     };
 }
 
-static bool same_file(struct file_id a, struct file_id b)
-{
-    return a.dev == b.dev && a.inode == b.inode;
-}
-
 const struct file_fact *filetab_file(const struct filetab *t, struct file_id file)
 {
     for (size_t i = 0; i < t->nfiles; i++) {
-        if (same_file(t->files[i].file, file))
+        if (file_id_equal(t->files[i].file, file))
             return &t->files[i];
     }
     return NULL;
@@ -50,7 +45,7 @@ bool filetab_is_own(const struct lock_row *r, const struct file_holder *h)
 
 static bool same_lock(const struct file_lock *a, const struct file_lock *b)
 {
-    return a->kind == b->kind && same_file(a->file, b->file) && a->start == b->start &&
+    return a->kind == b->kind && file_id_equal(a->file, b->file) && a->start == b->start &&
            a->end == b->end;
 }
 
@@ -72,7 +67,8 @@ int filetab_depth(const struct filetab *t, const struct lock_row *r)
     int depth = -1;
 
     for (size_t i = 0; i < t->nwaiters; i++) {
-        if (same_lock(&t->waiters[i].lock, &r->file))
+        struct lockkey key = lockkey_file(&t->waiters[i].lock);
+        if (memcmp(&key, &r->key, sizeof(key)) == 0)
             depth = MAX(depth, t->waiters[i].level);
     }
     return depth;
@@ -172,7 +168,7 @@ static void note_held(const struct filetab *t, struct locktab *locks, const stru
 {
     for (size_t i = 0; i < t->nholders; i++) {
         const struct file_lock *l = &t->holders[i].lock;
-        if (!same_file(l->file, f->file))
+        if (!file_id_equal(l->file, f->file))
             continue;
         struct lockkey key = lockkey_file(l);
         struct lock_row *r =

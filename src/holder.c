@@ -133,7 +133,7 @@ static const struct snap_holder *file_holders(struct arena *a, const struct proc
     struct file_lock any = r->file;
     size_t i = 0;
 
-    any.exclusive |= r->counted != r->only_held; /* nobody waits: whoever holds it */
+    any.exclusive |= r->counted != procs->sweep; /* nobody waits: whoever holds it */
     while (*n < FILE_HOLDERS_MAX && (h = filetab_next_holder(&procs->files, &any, &i))) {
         if (!filetab_is_own(r, h))
             fill_file_holder(&out[(*n)++], a, procs, r, h);

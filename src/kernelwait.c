@@ -4,12 +4,12 @@
 
 #include "compiler.h"
 
-enum { MMAP, INODE, JOURNAL, NFS, FUSE };
+enum { MMAP, INODE, JOURNAL, NFS, FUSE, LEASE };
 
 static const struct kernel_family families[] = {
     [MMAP] = {"mmap_lock", KERNEL_PROCESS, MMAP}, [INODE] = {"inode lock", KERNEL_FILE, INODE},
     [JOURNAL] = {"journal", KERNEL_ALL, JOURNAL}, [NFS] = {"NFS server", KERNEL_ALL, NFS},
-    [FUSE] = {"FUSE daemon", KERNEL_ALL, FUSE},
+    [FUSE] = {"FUSE daemon", KERNEL_ALL, FUSE},   [LEASE] = {"file lease", KERNEL_FILE, LEASE},
 };
 
 /* wchan leaves out the functions of the scheduler and of the locks themselves (__sched), so it
@@ -53,6 +53,7 @@ static const struct {
     {"xfs_log_", JOURNAL},
     {"btrfs_commit_transaction", JOURNAL},
     {"wait_current_trans", JOURNAL},
+    {"__break_lease", LEASE}, /* in open() and the like: until its holder gives the lease back */
     {"nlmclnt_", NFS},
     {"nfs", NFS},
     {"rpc_wait_bit", NFS},

@@ -34,7 +34,7 @@ struct busy_windows {
 
 struct lock_row {
     struct lockkey key;
-    char id[64];
+    char id[96];
     enum lock_kind kind;
     enum confidence confidence;
     enum lock_layout layout;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernelwait.h"
+#include "sockets.h"
 #include "xalloc.h"
 
 #define PEER_ASKED_EVERY  (5 * NSEC_PER_SEC)
@@ -13,14 +14,10 @@
 
 /* Sockets -------------------------------------------------------------------------------- */
 
-/* "socket:[12345]"; 0: it is none. */
+/* 0: it sleeps on none. */
 static uint64_t socket_inode(const struct thread_fact *f)
 {
-    unsigned long long inode;
-
-    if (f->fd_kind != FD_SOCKET || !f->fd_path || sscanf(f->fd_path, "socket:[%llu]", &inode) != 1)
-        return 0;
-    return inode;
+    return f->fd_kind == FD_SOCKET ? sockets_inode(f->fd_path) : 0;
 }
 
 static void forget_peer(struct thread *th)
@@ -169,21 +166,24 @@ void model_take_relook(struct model *m, const struct sample *s)
 
 /* Requests ------------------------------------------------------------------------------- */
 
-/* One delay serves all: that of the lock with most waiters. */
+/* One delay serves all: each sweep that of another lock that is waited for, in turn. */
 static bool relook_wanted(struct model *m, struct request *req)
 {
-    struct lock_row *best = NULL;
+    struct lock_row *chosen = NULL;
+    uint64_t n = 0;
 
-    for (struct lock_row *r = m->locks.rows; r; r = r->hh.next) {
-        uint32_t n = locktab_waiters(&m->locks, r);
-        if (n > 0 && is_estimated(r) && (!best || n > locktab_waiters(&m->locks, best)))
-            best = r;
-    }
-    if (!best)
+    for (struct lock_row *r = m->locks.rows; r; r = r->hh.next)
+        n += is_estimated(r) && locktab_waiters(&m->locks, r) > 0;
+    if (n == 0)
         return false;
+    uint64_t turn = m->sweeps % n;
+    for (struct lock_row *r = m->locks.rows; r && !chosen; r = r->hh.next) {
+        if (is_estimated(r) && locktab_waiters(&m->locks, r) > 0 && turn-- == 0)
+            chosen = r;
+    }
     *req = (struct request){
         .kind = REQUEST_RELOOK,
-        .delay = estimate_best_delay(estimate_of(best), m->now),
+        .delay = estimate_best_delay(estimate_of(chosen), m->now),
     };
     return true;
 }

@@ -136,11 +136,15 @@ static bool is_only_held(struct model *m, struct lock_row *r)
     return r->only_held == m->locks.sweep && window_sum(&r->waiters, m->now, 60) == 0;
 }
 
-/* Over 10 s where these have events enough, else over a minute. */
+#define ATTEMPTS_HOLD_FOR (2 * NSEC_PER_SEC) /* then they are not counted any more */
+
+/* Waits: over 10 s where these have events enough, else over a minute. */
 static void put_sleeps(struct snap_lock *l, struct model *m, struct lock_row *r)
 {
-    l->attempts_per_s = r->attempts ? r->attempts->per_s : NAN;
-    l->refused_share = r->attempts ? r->attempts->refused : NAN;
+    bool counted = r->attempts && m->now + m->start - r->attempts->last.until < ATTEMPTS_HOLD_FOR;
+
+    l->attempts_per_s = counted ? r->attempts->per_s : NAN;
+    l->refused_share = counted ? r->attempts->refused : NAN;
     if (!r->estimate)
         return;
     struct figures f = {0};
@@ -162,7 +166,7 @@ static void put_lock(struct snap_lock *l, struct arena *a, struct model *m, stru
     l->kind = r->kind;
     l->class = lock_kind_class(r->kind);
     l->confidence = r->confidence;
-    l->pid = r->npids > 1 ? -1 : r->pid;
+    l->pid = r->npids == 1 ? r->pid : -1;
     l->address = r->object;
     l->path = r->path ? arena_strdup(a, r->path) : NULL;
     l->deleted = r->deleted;

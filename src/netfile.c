@@ -4,65 +4,20 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "compiler.h"
-#include "procfs.h"
+#include "mounts.h"
 #include "xalloc.h"
-
-#define MOUNTS_MAX (4u << 20)
-
-static bool is_remote_type(const char *type)
-{
-    static const char *const types[] = {"nfs",  "cifs",     "smb3",  "fuse",      "ceph",   "9p",
-                                        "afs",  "lustre",   "gpfs",  "glusterfs", "beegfs", "ocfs2",
-                                        "gfs2", "virtiofs", "ncpfs", "orangefs"};
-
-    for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
-        if (strncmp(type, types[i], strlen(types[i])) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* A line of mountinfo: "ID PARENT MAJOR:MINOR ... - TYPE SOURCE OPTIONS". */
-static bool line_tells(const char *line, size_t len, const char *device)
-{
-    const char *end = line + len, *p = line;
-
-    for (int field = 0; field < 2; field++) {
-        p = memchr(p, ' ', (size_t)(end - p));
-        if (!p++)
-            return false;
-    }
-    if ((size_t)(end - p) < strlen(device) || strncmp(p, device, strlen(device)) != 0)
-        return false;
-    p = memmem(p, (size_t)(end - p), " - ", 3);
-    return p && is_remote_type(p + 3);
-}
 
 bool netfile_is_remote(int dirfd, uint64_t dev)
 {
-    char *text, device[32];
-    bool found = false;
+    struct mount m;
 
-    if (major(dev) != 0) /* servers have no device of their own */
-        return false;
-    if (procfs_slurp_alloc(dirfd, "mountinfo", &text, MOUNTS_MAX) < 0)
-        return false;
-    snprintf(device, sizeof(device), "0:%u ", minor(dev));
-    for (const char *line = text; *line && !found;) {
-        size_t len = strcspn(line, "\n");
-        found = line_tells(line, len, device);
-        line += len + (line[len] == '\n');
-    }
-    free(text);
-    return found;
+    /* Servers have no device of their own. */
+    return major(dev) == 0 && mounts_find(dirfd, -1, dev, &m) && m.fs != FS_LOCAL;
 }
 
 /* What one opening is about; whoever comes last frees it. */

@@ -473,7 +473,7 @@ static void print_option(FILE *out, const struct option_info *t)
 void options_print_help(FILE *out)
 {
     fputs("Usage: lock-top -p PID[,PID...] [OPTIONS]\n"
-          "       lock-top -c NAME [OPTIONS]\n"
+          "       lock-top -c NAME | -u USER | -f PATH | -a [OPTIONS]\n"
           "       lock-top [OPTIONS] -- COMMAND [ARG...]\n"
           "\n"
           "Shows which locks the threads of a process wait for and through which code, who\n"
@@ -483,7 +483,8 @@ void options_print_help(FILE *out)
     for (int id = 0; id < OPTIONS_COUNT; id++) {
         bool first = id == 0 || strcmp(table[id].group, table[id - 1].group) != 0;
         if (first && id > 0 && strcmp(table[id - 1].group, "TARGET") == 0)
-            fprintf(out, HELP_LINE, "-- COMMAND [ARG...]", "start this command, watch it, and end it");
+            fprintf(out, HELP_LINE, "-- COMMAND [ARG...]",
+                    "start this command, watch it, and end it");
         if (first)
             fprintf(out, "\n%s\n", table[id].group);
         print_option(out, &table[id]);

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -167,6 +168,17 @@ ssize_t procfs_readlink(int dirfd, const char *rel, char *buf, size_t size)
 #ifndef AT_STATX_DONT_SYNC /* Linux 4.11: not in older headers */
 #define AT_STATX_DONT_SYNC 0x4000
 #endif
+
+bool procfs_strip_deleted(char *link)
+{
+    static const char gone[] = " (deleted)";
+    size_t len = strlen(link), tail = sizeof(gone) - 1;
+
+    if (len <= tail || strcmp(link + len - tail, gone) != 0)
+        return false;
+    link[len - tail] = '\0';
+    return true;
+}
 
 int procfs_stat_link(int dirfd, const char *rel, struct stat *out)
 {

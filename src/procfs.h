@@ -36,6 +36,10 @@ ssize_t procfs_slurp_alloc(int dirfd, const char *rel, char **buf, size_t max);
  * the length or -errno. */
 ssize_t procfs_readlink(int dirfd, const char *rel, char *buf, size_t size);
 
+/* Takes the " (deleted)" off the end of a descriptor's link, which the kernel writes there when the
+ * file has no name any more; returns whether it stood there. */
+bool procfs_strip_deleted(char *link);
+
 /* What the link REL below DIRFD (exe, fd/N) leads to, as far as it is known without asking a file
  * server, which may hang. Returns 0 or -errno. */
 struct stat;

@@ -212,7 +212,7 @@ struct self_fact {
     uint64_t stops_harmed; /* stops that ended a transfer of the target early */
     uint32_t unprobed;   /* words of now that may be locks and are not probed, as there are too
                             many: of these no utilisation is known, and no EARLY */
-    uint64_t malformed;  /* lines of /proc/locks that could not be understood */
+    uint64_t malformed;  /* lines of /proc/locks not understood at the last search */
     bool may_come;       /* the target goes on though it has no process now */
     uint32_t denied;     /* processes of the target that may not be looked at (of other users) */
     bool attempts_counted; /* tracepoints count attempts at file locks */

@@ -198,8 +198,8 @@ struct snap_lock {
     double contended_per_s, acquired_per_s;
     double hold_us, ceiling_per_s, model_wait_ms;
     int queue_depth;        /* of a file lock: levels of its tree of waiters; -1 */
-    double attempts_per_s;  /* --events: attempts at a file lock, 10 s; NaN */
-    double refused_share;   /* 0..1: of the attempts that do not wait, those refused; NaN */
+    double attempts_per_s;  /* --events: attempts at a file lock, of the last half second; NaN */
+    double refused_share;   /* 0..1: of these, refused as it was held; NaN */
     bool only_held;         /* nobody waits; a watched process has the file open that another has
                                locked: such as poll for it cannot be seen */
 

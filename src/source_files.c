@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "compiler.h"
+#include "procfs.h"
 #include "xalloc.h"
 
 #define KNOWN_FOR       (60 * NSEC_PER_SEC) /* after its last waiter */
@@ -13,6 +14,7 @@
 #define SEARCH_EVERY    (5 * NSEC_PER_SEC) /* through all processes */
 #define ELSEWHERE_FIRST NSEC_PER_SEC
 #define ELSEWHERE_EVERY (10 * NSEC_PER_SEC)
+#define POLLED_FOR      (25 * NSEC_PER_SEC) /* a search may find it free at that moment */
 #define PIDS_MAX        4096 /* watched processes whose descriptors a search looks through */
 
 void files_init(struct files *f, int rootfd, struct inspector *in, long *fds_left)
@@ -22,17 +24,12 @@ void files_init(struct files *f, int rootfd, struct inspector *in, long *fds_lef
     f->holders.fds_left = fds_left;
 }
 
-static bool same_file(struct file_id a, struct file_id b)
-{
-    return a.inode == b.inode && a.dev == b.dev;
-}
-
 /* Files ---------------------------------------------------------------------------------- */
 
 static struct known_file *find_known(const struct files *f, struct file_id id)
 {
     for (size_t i = 0; i < f->nknown; i++) {
-        if (same_file(f->known[i].fact.file, id))
+        if (file_id_equal(f->known[i].fact.file, id))
             return (struct known_file *)&f->known[i];
     }
     return NULL;
@@ -121,19 +118,13 @@ static enum file_interest interest_in(const void *arg, struct file_id id)
 /* A file may be removed, or renamed, while it is locked. */
 static void take_path(struct known_file *k, const char *link)
 {
-    static const char gone[] = " (deleted)";
-    size_t len = strlen(link), tail = sizeof(gone) - 1;
-    bool deleted = len > tail && strcmp(link + len - tail, gone) == 0;
-    size_t bare = deleted ? len - tail : len;
+    char *path = link[0] == '/' ? xstrdup(link) : NULL;
 
-    if (link[0] != '/' || (k->fact.path && k->fact.deleted == deleted &&
-                           strncmp(k->fact.path, link, bare) == 0 && !k->fact.path[bare]))
+    if (!path)
         return;
+    k->fact.deleted = procfs_strip_deleted(path);
     free((char *)k->fact.path);
-    char *path = xstrdup(link);
-    path[bare] = '\0';
     k->fact.path = path;
-    k->fact.deleted = deleted;
 }
 
 /* Who waits ------------------------------------------------------------------------------ */
@@ -156,7 +147,7 @@ static void note_waiter(struct files *f, const struct process *p, const struct t
         begin_waiting(k);
     k->last_waited = now;
     f->waited = true;
-    if (t->fd_path)
+    if (t->fd_path && (t->fresh || !k->fact.path))
         take_path(k, t->fd_path);
     if (t->fd >= 0)
         holders_note_waiter(&f->holders, p->fact.pid, t->fd, t->wants.file, t->fresh, now);
@@ -267,7 +258,10 @@ static void take_file(struct files *f, const struct file_fact *from, bool search
 
     if (!k)
         return;
-    k->fact.open_elsewhere |= from->open_elsewhere && !is_waited(k, f->now);
+    if (from->open_elsewhere && !is_waited(k, f->now)) {
+        k->fact.open_elsewhere = true;
+        k->polled_at = f->now;
+    }
     k->fact.searched |= searched && k->asked_all;
     if (from->path) { /* else no descriptor was found that could tell */
         k->fact.fs = from->fs;
@@ -295,9 +289,9 @@ void files_take(struct files *f, const struct scan_result *r, nsec_t now)
 {
     f->now = now;
     f->pending = false;
-    f->malformed += r->malformed;
+    f->malformed = r->malformed;
     for (size_t i = 0; f->pending_elsewhere && i < f->nknown; i++)
-        f->known[i].fact.open_elsewhere = false;
+        f->known[i].fact.open_elsewhere &= now - f->known[i].polled_at < POLLED_FOR;
     for (size_t i = 0; i < r->nfiles; i++)
         take_file(f, &r->files[i], r->searched);
     holders_take(&f->holders, r, interest_in, f, now);

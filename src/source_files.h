@@ -19,6 +19,7 @@
 struct known_file {
     struct file_fact fact; /* PATH and SERVER owned */
     nsec_t last_waited;    /* 0: never */
+    nsec_t polled_at;      /* when a search last found it OPEN_ELSEWHERE */
     nsec_t searched_at;    /* when all processes were asked to be searched; 0: never */
     bool asked;            /* a search has been asked for since somebody waits */
     bool asked_all;        /* one through all processes has */
@@ -34,7 +35,7 @@ struct files {
     bool pending_waited;    /* for files that somebody waits for, */
     bool pending_elsewhere; /* for those that somebody may poll */
     nsec_t asked_at, elsewhere_at; /* of the last; when the next for polled files is due */
-    uint64_t malformed;     /* lines of /proc/locks so far */
+    uint64_t malformed;     /* lines of /proc/locks, at the last search */
     struct file_waiter *waiters; /* as the last search said */
     size_t nwaiters, waiters_cap;
     nsec_t waiters_at;

@@ -16,15 +16,10 @@
 #define TAKER_EVERY    NSEC_PER_SEC
 #define FDINFO_SIZE    8192
 
-static bool same_file(struct file_id a, struct file_id b)
-{
-    return a.inode == b.inode && a.dev == b.dev;
-}
-
 static bool same_lock(const struct file_lock *a, const struct file_lock *b)
 {
     return a->kind == b->kind && a->exclusive == b->exclusive && a->start == b->start &&
-           a->end == b->end && same_file(a->file, b->file);
+           a->end == b->end && file_id_equal(a->file, b->file);
 }
 
 /* Candidates ----------------------------------------------------------------------------- */
@@ -33,7 +28,7 @@ static struct candidate *find_candidate(struct holders *h, pid_t pid, int fd, st
 {
     for (size_t i = 0; i < h->ncandidates; i++) {
         struct candidate *c = &h->candidates[i];
-        if (c->pid == pid && c->fd == fd && same_file(c->file, file))
+        if (c->pid == pid && c->fd == fd && file_id_equal(c->file, file))
             return c;
     }
     return NULL;
@@ -67,7 +62,7 @@ static struct candidate *make_room(struct holders *h, struct file_id file, enum 
 
     for (size_t i = 0; i < h->ncandidates; i++) {
         struct candidate *c = &h->candidates[i];
-        bool same = same_file(c->file, file);
+        bool same = file_id_equal(c->file, file);
         of_file += same;
         if (same && (!least_of_file || is_less_use(c, least_of_file)))
             least_of_file = c;
@@ -235,7 +230,7 @@ static void tell_as_before(struct holders *h, const struct candidate *c)
 {
     for (size_t i = 0; i < h->nbefore; i++) {
         struct file_holder of = h->before[i];
-        if (of.pid != c->pid || of.fd != c->fd || !same_file(of.lock.file, c->file))
+        if (of.pid != c->pid || of.fd != c->fd || !file_id_equal(of.lock.file, c->file))
             continue;
         of.now = false;
         tell(h, of, of.since);
@@ -250,7 +245,7 @@ static void tell_locks(struct holders *h, struct candidate *c, const char *text,
     if (c->why == CANDIDATE_HOLDS)
         c->why = CANDIDATE_WAITS;
     while ((got = filelocks_next_of_fd(&text, &line)) != LINE_END) {
-        if (got == LINE_MALFORMED || !same_file(line.lock.file, c->file))
+        if (got == LINE_MALFORMED || !file_id_equal(line.lock.file, c->file))
             continue;
         c->why = CANDIDATE_HOLDS;
         c->used_at = now;
@@ -302,7 +297,7 @@ static bool is_explained(const struct scan_result *r, const struct lock_line *l)
 {
     for (size_t i = 0; i < r->nfds; i++) {
         const struct scan_fd *d = &r->fds[i];
-        if (!same_file(d->file, l->lock.file))
+        if (!file_id_equal(d->file, l->lock.file))
             continue;
         if (d->pid == l->pid || (d->holds && d->taker == l->pid && same_lock(&d->lock, &l->lock)))
             return true;
@@ -352,7 +347,7 @@ static void take_line(struct holders *h, const struct lock_line *l,
 static bool was_looked_for(const struct scan_result *r, struct file_id file)
 {
     for (size_t i = 0; i < r->nfiles; i++) {
-        if (same_file(r->files[i].file, file))
+        if (file_id_equal(r->files[i].file, file))
             return true;
     }
     return false;

@@ -299,8 +299,10 @@ static bool say_none(const struct target *t, struct report *r, const struct targ
 
     fmt_safe(quoted, sizeof(quoted), name, strlen(name), true);
     if (denied > 0)
-        return say(r, "none of %zu processes may be looked at by you (uid %u): run it as their "
-                      "user or as root (sudo)", denied, (unsigned)geteuid());
+        return say(r,
+                   "only %zu process%s that you (uid %u) may not look at; run lock-top as their "
+                   "user or as root (sudo)",
+                   denied, denied == 1 ? "" : "es", (unsigned)geteuid());
     if (spec->user)
         return say(r, "user '%s' has no processes (try: ps -u %.*s)", quoted, COMM_MAX, quoted);
     if (!spec->name)

@@ -17,13 +17,24 @@
 #include "procfs.h"
 #include "xalloc.h"
 
-#define COMM_MAX 15 /* what the kernel keeps of a name */
+#define COMM_MAX    15                  /* what the kernel keeps of a name */
+#define LOCKER_KEPT (10 * NSEC_PER_SEC) /* who locks for moments is not met at each look */
+#define SEARCH_EACH 4 /* one in so many looks at a file that is locked searches everybody */
 
-/* What was found out about a process once. */
+/* What was found out about a process once. One that starts another program may change its user, so
+ * that the name counts as well. */
 struct known {
     pid_t pid;
     uint64_t start_ticks;
+    char comm[COMM_MAX + 1];
     bool denied;
+};
+
+/* A process that held or wanted a lock on the file at the look at AT. */
+struct locker {
+    pid_t pid;
+    uint64_t start_ticks;
+    nsec_t at;
 };
 
 struct finder {
@@ -37,6 +48,10 @@ struct finder {
     struct known *known; /* by PID */
     size_t nknown, known_cap;
     size_t denied;
+    struct locker *lockers; /* of the file, lately */
+    size_t nlockers, lockers_cap;
+    unsigned looks;    /* at the file while it has a lock that can be passed on */
+    size_t unresolved; /* locks whose holders the last search through everybody did not find */
 };
 
 bool finder_wanted(const struct target_spec *spec)
@@ -132,15 +147,22 @@ static bool is_refused(const struct finder *f, pid_t pid)
     return n == -EACCES || n == -EPERM;
 }
 
+/* What is known of a process as it is now; NULL when it was not asked yet. */
+static const struct known *find_known(const struct finder *f, const struct known *now)
+{
+    const struct known *k =
+        f->nknown ? bsearch(now, f->known, f->nknown, sizeof(*now), compare_known) : NULL;
+
+    return k && k->start_ticks == now->start_ticks && strcmp(k->comm, now->comm) == 0 ? k : NULL;
+}
+
 /* Asked once of each process; the answers of this look go to NEXT. */
 static bool is_denied(const struct finder *f, const struct proc_entry *e, struct known *next)
 {
-    struct known key = {.pid = e->pid};
-    const struct known *k =
-        f->nknown ? bsearch(&key, f->known, f->nknown, sizeof(key), compare_known) : NULL;
-
     *next = (struct known){.pid = e->pid, .start_ticks = e->start_ticks};
-    next->denied = k && k->start_ticks == e->start_ticks ? k->denied : is_refused(f, e->pid);
+    memcpy(next->comm, e->comm, strnlen(e->comm, COMM_MAX));
+    const struct known *k = find_known(f, next);
+    next->denied = k ? k->denied : is_refused(f, e->pid);
     return next->denied;
 }
 
@@ -214,7 +236,10 @@ static bool find_file(struct finder *f, char *err, size_t size)
 
     fmt_safe(quoted, sizeof(quoted), f->spec.file, strlen(f->spec.file), true);
     if (fd < 0 || fstat(fd, &st) != 0) {
-        snprintf(err, size, "cannot look at the file '%s': %s", quoted, strerror(errno));
+        snprintf(err, size,
+                 "cannot look at the file '%s': %s; give the path of a file that is there (lslocks "
+                 "lists those that are locked)",
+                 quoted, strerror(errno));
         if (fd >= 0)
             close(fd);
         return false;
@@ -235,54 +260,147 @@ static void found_once(struct finder *f, pid_t pid)
     found(f, pid);
 }
 
-/* Takers that have ended are not among the processes any more. */
-static bool lives(const struct finder *f, pid_t pid)
+/* Takers that have ended are not among the processes any more, and a file server in the kernel
+ * takes locks for others. */
+static bool can_be_watched(const struct finder *f, pid_t pid)
 {
-    char rel[16];
+    struct proc_entry e;
 
-    snprintf(rel, sizeof(rel), "%d", (int)pid);
-    return faccessat(f->rootfd, rel, F_OK, 0) == 0;
+    return pid > 0 && proclist_one(f->procs, pid, &e) == 0 && !e.kernel && !proc_entry_dead(&e);
 }
 
-/* Whether the kernel names no living taker of some lock: who has the descriptor now may be
- * anybody. */
-static bool is_orphaned(const struct finder *f, const struct scan_result *r)
+/* Whether the lock of line L was seen in a descriptor. The process that took it need not be one of
+ * those that hold it: it may have passed the descriptor on. */
+static bool is_seen_held(const struct scan_result *r, const struct lock_line *l)
 {
-    for (size_t i = 0; i < r->nheld; i++) {
-        if (r->held[i].pid <= 0 || !lives(f, r->held[i].pid))
+    for (size_t i = 0; i < r->nfds; i++) {
+        const struct scan_fd *fd = &r->fds[i];
+        if (fd->holds && fd->taker == l->pid && fd->lock.kind == l->lock.kind &&
+            fd->lock.start == l->lock.start && fd->lock.end == l->lock.end)
             return true;
     }
     return false;
 }
 
+/* Locks of which nobody is known to hold them: the kernel names no process for an OFD lock, and for
+ * a flock one that may have ended since. */
+static size_t count_unresolved(const struct finder *f, const struct scan_result *r)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->nheld; i++)
+        n += !is_seen_held(r, &r->held[i]) && !can_be_watched(f, r->held[i].pid);
+    return n;
+}
+
+static int scan_file(struct finder *f, bool everybody, struct scan_result *r)
+{
+    struct scan_wish wish = {
+        .files = &f->file,
+        .nfiles = 1,
+        .pids = f->pids, /* holders by a descriptor are looked at again though no line names them */
+        .npids = f->npids,
+        .everybody = everybody,
+    };
+
+    return filescan_look(f->rootfd, &wish, r);
+}
+
+/* A descriptor with such a lock can be inherited and sent; a POSIX lock is of one process. */
+static bool can_be_passed_on(const struct scan_result *r)
+{
+    for (size_t i = 0; i < r->nheld; i++) {
+        if (r->held[i].lock.kind != FILELOCK_POSIX)
+            return true;
+    }
+    return false;
+}
+
+/* To search the descriptors of everybody costs most, so it is done now and then, for holders that
+ * got theirs from a taker who holds it as well, and at once when a lock has no known holder; not
+ * each time when the search does not find one either. */
+static bool is_search_due(struct finder *f, const struct scan_result *r)
+{
+    if (!can_be_passed_on(r)) {
+        f->looks = 0;
+        f->unresolved = 0;
+        return false;
+    }
+    return f->looks++ % SEARCH_EACH == 0 || count_unresolved(f, r) > f->unresolved;
+}
+
+static int scan_as_needed(struct finder *f, struct scan_result *r)
+{
+    int rc = scan_file(f, false, r);
+
+    if (rc != 0 || !is_search_due(f, r))
+        return rc;
+    filescan_release(r);
+    rc = scan_file(f, true, r);
+    if (rc == 0)
+        f->unresolved = count_unresolved(f, r);
+    return rc;
+}
+
+static void take_lockers(struct finder *f, const struct scan_result *r)
+{
+    f->npids = 0;
+    for (size_t i = 0; i < r->nfds; i++) {
+        if (r->fds[i].holds)
+            found_once(f, r->fds[i].pid);
+    }
+    for (size_t i = 0; i < r->nheld; i++) {
+        if (!is_seen_held(r, &r->held[i]) && can_be_watched(f, r->held[i].pid))
+            found_once(f, r->held[i].pid);
+    }
+    for (size_t i = 0; i < r->nwaiters; i++)
+        found_once(f, r->waiters[i].pid);
+}
+
+static void remember(struct finder *f, pid_t pid, uint64_t start_ticks, nsec_t now)
+{
+    for (size_t i = 0; i < f->nlockers; i++) {
+        if (f->lockers[i].pid == pid) {
+            f->lockers[i] = (struct locker){pid, start_ticks, now};
+            return;
+        }
+    }
+    f->lockers = xgrow(f->lockers, &f->lockers_cap, f->nlockers + 1, sizeof(*f->lockers));
+    f->lockers[f->nlockers++] = (struct locker){pid, start_ticks, now};
+}
+
+/* Adds those of the last looks that live on to those of this one. */
+static void add_lately(struct finder *f, nsec_t now)
+{
+    struct proc_entry e;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < f->npids; i++) {
+        if (proclist_one(f->procs, f->pids[i], &e) == 0)
+            remember(f, f->pids[i], e.start_ticks, now);
+    }
+    for (size_t i = 0; i < f->nlockers; i++) {
+        struct locker *l = &f->lockers[i];
+        if (now - l->at >= LOCKER_KEPT || proclist_one(f->procs, l->pid, &e) != 0 ||
+            proc_entry_dead(&e) || e.start_ticks != l->start_ticks)
+            continue;
+        found_once(f, l->pid);
+        f->lockers[kept++] = *l;
+    }
+    f->nlockers = kept;
+}
+
 static ssize_t look_at_file(struct finder *f)
 {
     struct scan_result r;
-    struct scan_wish wish = {.files = &f->file, .nfiles = 1};
+    int rc = scan_as_needed(f, &r);
 
-    int rc = filescan_look(f->rootfd, &wish, &r);
-    if (rc == 0 && is_orphaned(f, &r)) {
-        filescan_release(&r);
-        wish.everybody = true;
-        rc = filescan_look(f->rootfd, &wish, &r);
+    if (rc == 0) {
+        take_lockers(f, &r);
+        add_lately(f, clock_mono());
     }
-    if (rc != 0) {
-        filescan_release(&r);
-        return -1;
-    }
-    f->npids = 0;
-    for (size_t i = 0; i < r.nfds; i++) {
-        if (r.fds[i].holds)
-            found_once(f, r.fds[i].pid);
-    }
-    for (size_t i = 0; i < r.nheld; i++) {
-        if (lives(f, r.held[i].pid))
-            found_once(f, r.held[i].pid);
-    }
-    for (size_t i = 0; i < r.nwaiters; i++)
-        found_once(f, r.waiters[i].pid);
     filescan_release(&r);
-    return (ssize_t)f->npids;
+    return rc == 0 ? (ssize_t)f->npids : -1;
 }
 
 /* All of them ------------------------------------------------------------------------- */
@@ -333,5 +451,6 @@ void finder_free(struct finder *f)
         close(f->rootfd);
     free(f->pids);
     free(f->known);
+    free(f->lockers);
     free(f);
 }

@@ -295,6 +295,31 @@ static void test_queues(void **unused UNUSED)
     }
 }
 
+/* Whatever delay was tried before, and however wrong it was for this lock, the next ones come near
+ * the best one within a few seconds. */
+static void test_delay_converges_from_any_start(void **unused UNUSED)
+{
+    static const double wait_ms[] = {0.5, 5, 35};
+
+    for (size_t i = 0; i < ARRAY_SIZE(wait_ms) * ESTIMATE_RUNGS; i++) {
+        double wait = wait_ms[i / ESTIMATE_RUNGS] * (double)MS;
+        nsec_t delay = estimate_delays[i % ESTIMATE_RUNGS];
+        struct estimate *e = calloc(1, sizeof(*e));
+        state = i + 1;
+        for (nsec_t t = 0; t < 8 * NSEC_PER_SEC; t += 20 * MS) {
+            if (t > 2 * NSEC_PER_SEC) /* so long it was the wrong one */
+                delay = estimate_best_delay(e, t);
+            estimate_sweep(e, t, true, 1);
+            estimate_pair(e, t, delay, uniform() < 1 - exp(-(double)delay / wait));
+        }
+        if (delay < 0.05 * wait || delay > 0.4 * wait)
+            fail_msg("from %.0f us: %.0f us for waits of %.0f us",
+                     (double)estimate_delays[i % ESTIMATE_RUNGS] / 1e3, (double)delay / 1e3,
+                     wait / 1e3);
+        free(e);
+    }
+}
+
 /* Arithmetic ---------------------------------------------------------------------------- */
 
 static struct estimate *estimate_new(void)
@@ -448,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_crowd),
         cmocka_unit_test(test_counting),
         cmocka_unit_test(test_span),
+        cmocka_unit_test(test_delay_converges_from_any_start),
         cmocka_unit_test(test_sleeps),
         cmocka_unit_test(test_queues),
     };

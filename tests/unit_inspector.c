@@ -15,17 +15,24 @@
 
 static int some_data[64];
 
-__attribute__((noinline, noclone)) static void level3(struct room *r)
+/* A frame of its own. */
+#if defined(__clang__)
+#define APART __attribute__((noinline))
+#else
+#define APART __attribute__((noinline, noclone))
+#endif
+
+APART static void level3(struct room *r)
 {
     futex(&r->word, FUTEX_WAIT, 0, NULL);
     __asm__ volatile("" ::: "memory");
 }
-__attribute__((noinline, noclone)) static void level2(struct room *r)
+APART static void level2(struct room *r)
 {
     level3(r);
     __asm__ volatile("" ::: "memory");
 }
-__attribute__((noinline, noclone)) static void level1(struct room *r)
+APART static void level1(struct room *r)
 {
     level2(r);
     __asm__ volatile("" ::: "memory");

@@ -299,9 +299,34 @@ static void test_one_kind_of_target(void **state)
     assert_refused(two, "-p1", "-c", "x");
     assert_refused(two, "-p1", "--", "x");
     assert_refused(two, "-c", "x", "--", "x");
+    assert_refused(two, "-a", "-p1");
+    assert_refused(two, "-a", "-u", "x");
+    assert_refused(two, "-f", "x", "-u", "x");
+    assert_refused(two, "-f", "x", "--", "x");
     assert_refused("-c: the name is empty; give one as in 'lock-top -c mariadbd'", "-c", "");
     assert_refused("-c is given twice; a pattern such as -c 'php*' matches several names", "-cx",
                    "-cy");
+}
+
+static void test_many_processes(void **state)
+{
+    (void)state;
+    assert_ok("-a");
+    assert_true(opt.target.all);
+    assert_ok("--all", "-a");
+    assert_ok("-u", "33");
+    assert_string_equal(opt.target.user, "33");
+    assert_false(opt.target.all);
+    assert_ok("-f", "/var/lib/dpkg/lock");
+    assert_string_equal(opt.target.file, "/var/lib/dpkg/lock");
+    assert_null(opt.target.user);
+    assert_refused("-u: the name is empty; give one as in 'lock-top -u www-data'", "-u", "");
+    assert_refused("-u is given twice; one user at a time, or -a for all", "-ux", "-uy");
+    assert_refused("-f: the path is empty; give one as in 'lock-top -f /var/lib/dpkg/lock'", "-f",
+                   "");
+    assert_refused("-f is given twice; one file at a time", "-fx", "-fy");
+    assert_refused("-u needs a value: -u USER", "-u");
+    assert_refused("-f needs a value: -f PATH", "-f");
 }
 
 static void test_lists_need_no_target(void **state)
@@ -473,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_dashes_as_a_value),
         cmocka_unit_test(test_one_kind_of_target),
         cmocka_unit_test(test_lists_need_no_target),
+        cmocka_unit_test(test_many_processes),
         cmocka_unit_test(test_stray_words),
         cmocka_unit_test(test_unknown_options),
         cmocka_unit_test(test_values_missing_and_too_many),
