@@ -27,8 +27,9 @@ struct sampler_config {
 /* Who listens: called in the sampling thread. */
 struct sampler_sink {
     void (*sample)(void *arg, const struct sample *s); /* after every sweep and probe */
-    void (*tick)(void *arg); /* every DELAY (up to a second later while the budget is in debt), and
-                                once when no watched process is left */
+    void (*tick)(void *arg); /* every DELAY (while the budget is in debt, up to a tenth of DELAY
+                                later where a tick costs little, else up to a second), and once
+                                when no watched process is left */
     void *arg;
 };
 
