@@ -27,7 +27,7 @@
 extern const nsec_t estimate_delays[ESTIMATE_RUNGS];
 
 #define ESTIMATE_MIN_EVENTS 30 /* below so many ends of waits nothing is told: 18 % of error */
-#define ESTIMATE_ENOUGH     200 /* ends of waits that make a short span as good as a long one */
+#define ESTIMATE_ENOUGH     400 /* ends of waits that make a short span as good as a long one */
 
 /* What is kept of one lock. All 0 at first. */
 struct estimate {

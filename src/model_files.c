@@ -160,7 +160,7 @@ void model_take_relook(struct model *m, const struct sample *s)
         const struct ran_fact *f = &s->ran[i];
         struct thread *th = f->slot < m->procs.nslots ? m->procs.by_slot[f->slot] : NULL;
         if (th && th->start_ticks == f->start_ticks && is_estimated(th->row))
-            estimate_pair(estimate_of(th->row), m->now, s->mono - s->swept, f->left);
+            estimate_pair(estimate_of(th->row), m->now, f->delay, f->left);
     }
 }
 

@@ -235,6 +235,7 @@ enum sample_kind {
 struct ran_fact {
     uint32_t slot;
     uint64_t start_ticks; /* of the thread */
+    nsec_t delay;         /* between the two looks */
     bool left;            /* it is not in the call any more in which the sweep saw it asleep. Who
                              was woken, found the lock taken by another and sleeps on has not left
                              it */
@@ -282,7 +283,6 @@ struct sample {
     /* SAMPLE_RELOOK */
     const struct ran_fact *ran;
     size_t nran;
-    nsec_t swept; /* middle of the sweep to which it belongs */
     struct self_fact self;
 };
 

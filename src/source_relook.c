@@ -25,7 +25,7 @@ static bool is_worth_it(const struct threads *t, size_t i)
 
 void relook_sweep(struct relook *r, struct process *const *procs, size_t n, nsec_t now)
 {
-    r->swept = now + (clock_mono() - now) / 2;
+    r->swept = now;
     r->nwaiting = 0;
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; !procs[i]->fact.ended && k < procs[i]->threads.n; k++)
@@ -50,12 +50,9 @@ static bool is_in_that_call(const struct thread_fact *f, int syscall)
            memcmp(sc.arg, f->arg, sizeof(sc.arg)) == 0;
 }
 
-/*
- * False when it cannot be told. Who ran once and stands in the same call was woken, found the lock
- * taken by another and sleeps on. Who ran more often has been elsewhere: woken, it has slept under
- * the lock or after it, and come back. One that came back without having slept anywhere looks like
- * one that stayed: the delay is to be shorter than locks are held.
- */
+/* False when it cannot be told. Who ran and stands in the same call was woken, found the lock taken
+ * by another and sleeps on. One that went through all of it and came back looks like that, too: the
+ * delay is to be shorter than locks are held. */
 static bool look_again(const struct thread_fact *f, const struct thread_files *k, bool *left)
 {
     char buf[128];
@@ -68,8 +65,7 @@ static bool look_again(const struct thread_fact *f, const struct thread_files *k
     }
     if (n < 0 || !procfs_parse_schedstat(buf, &ss) || ss.runs < f->runs)
         return false;
-    uint64_t ran = ss.runs - f->runs;
-    *left = ran > 1 || (ran == 1 && !is_in_that_call(f, k->syscall));
+    *left = ss.runs > f->runs && !is_in_that_call(f, k->syscall);
     return true;
 }
 
@@ -88,11 +84,13 @@ void relook_take(struct relook *r, struct process *const *procs, size_t n, struc
             if (!is_worth_it(t, k) || seen++ < skip || !look_again(f, &t->files[k], &left))
                 continue;
             r->ran[taken++] = (struct ran_fact){
-                .slot = f->slot, .start_ticks = f->start_ticks, .left = left};
+                .slot = f->slot,
+                .start_ticks = f->start_ticks,
+                .delay = clock_mono() - t->files[k].looked_at,
+                .left = left,
+            };
         }
     }
     s->ran = r->ran;
     s->nran = taken;
-    s->swept = r->swept;
-    s->mono += MAX(clock_mono() - s->mono, 0) / 2;
 }

@@ -12,7 +12,7 @@
 
 struct relook {
     nsec_t delay, asked_at; /* as last asked for */
-    nsec_t swept;           /* when the last sweep looked at the threads, in the middle */
+    nsec_t swept;           /* MONO of the last sweep */
     size_t nwaiting;        /* threads worth looking at again, as of that */
     size_t turn;            /* whose turn it is */
     struct ran_fact ran[RELOOK_MAX];
@@ -28,8 +28,7 @@ void relook_sweep(struct relook *r, struct process *const *procs, size_t n, nsec
 /* How long after the last sweep to look again; 0: not at all. */
 nsec_t relook_delay(const struct relook *r);
 
-/* Looks again, and fills RAN and SWEPT of S (which live until the next time); moves its MONO, when
- * it began, to the middle of the looks. Changes no facts. */
+/* Looks again, and fills RAN of S, which lives until the next time. Changes no facts. */
 void relook_take(struct relook *r, struct process *const *procs, size_t n, struct sample *s);
 
 #endif

@@ -374,6 +374,12 @@ static void note_failure(struct thread_fact *f, struct thread_files *k, const st
     }
 }
 
+/* Where second looks are made. */
+static bool waits_for_kernel(const struct thread_fact *f)
+{
+    return f->wants.kind != FILELOCK_NONE || f->sem.id >= 0;
+}
+
 /* Reads the call anew. Returns false when the thread is gone. */
 static bool look_fresh(struct threads *t, size_t i, const struct look *l)
 {
@@ -398,10 +404,13 @@ static bool look_fresh(struct threads *t, size_t i, const struct look *l)
     t->permitted |= k->refused != 0;
     k->refused = 0;
     enum seen seen = seen_as(&sc);
+    nsec_t now = clock_mono(); /* what follows may take as long as a second look is put off */
     if (seen == SEEN_CALL)
         take_call(f, k, l, &sc);
     else
         in_no_call(f, k);
+    if (waits_for_kernel(f))
+        k->looked_at = now;
     if (l->stopped && seen != SEEN_DEAD)
         seen = SEEN_STOPPED;
     f->since = seen == SEEN_ACTIVE ? 0 : l->now;
@@ -438,6 +447,8 @@ static bool look_one(struct threads *t, size_t i, const struct look *l)
         f->runq_ns = ss.wait_ns;
         if (k->word)
             words_wait(l->words, k->word, l->now);
+        if (waits_for_kernel(f))
+            k->looked_at = clock_mono();
         return true;
     }
     if (have) {
@@ -467,7 +478,7 @@ void threads_look(struct threads *t, const struct look *l)
         }
         links_read_first(t, i, l);
         waits_read_wchan(t, i, l);
-        t->nwaits += t->facts[i].wants.kind != FILELOCK_NONE || t->facts[i].sem.id >= 0;
+        t->nwaits += waits_for_kernel(&t->facts[i]);
     }
     for (size_t i = 0; t->permitted && i < t->n; i++)
         t->files[i].refused = 0;

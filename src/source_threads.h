@@ -22,6 +22,7 @@ struct thread_files {
     char *fd_path;          /* owned; facts[i].fd_path points to it */
     nsec_t transferred_at;  /* when it was last seen in a transfer that a stop would cut short; 0:
                                never */
+    nsec_t looked_at;       /* when it was last seen to wait for a file's lock or a semaphore */
     nsec_t wchan_since;     /* SINCE of the sleep whose WCHAN was read; 0: none */
     uint64_t asked_runs;    /* run count when its context switches were read; 0: never */
     int64_t voluntary, involuntary; /* as read then */
